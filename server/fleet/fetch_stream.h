@@ -31,6 +31,7 @@ struct FleetSeal {
 // Counters of what this node served to others.
 struct ServedToPeers {
   std::atomic<uint64_t> finds{0}, found_chunks{0};
+  std::atomic<uint64_t> summaries{0};
   std::atomic<uint64_t> fetches{0}, fetched_bytes{0};
   std::atomic<uint64_t> from_g3{0};  // of images that were sent, those that came from NVMe
   std::atomic<uint64_t> busy{0};     // refused by the budget, or G2 had no space

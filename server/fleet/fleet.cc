@@ -19,12 +19,22 @@ Fleet::Fleet(const FleetOptions& options, const Parts& parts)
     : parts_(parts),
       certificates_(std::make_shared<ClientCertificates>(parts.identity)),
       callers_(certificates_),
+      summaries_(
+          {}, NameHash(parts.source->place()),
+          [store = parts.store, tenants = options.shared_tenants](TakeName take) {
+            store->NameForPeers(tenants, take);
+          },
+          parts.executor, parts.clock),
       service_({.seal = {parts.source->place(), parts.source->mac_key()},
                 .limits = {.bytes_per_second = options.serve_bytes_per_second,
                            .pinned_bytes = options.serve_pinned_bytes},
                 .shared_tenants = options.shared_tenants},
-               parts.store, parts.state, &callers_, parts.source,
-               [this](const std::string& node) { Greet(node); }),
+               {.store = parts.store,
+                .state = parts.state,
+                .callers = &callers_,
+                .source = parts.source,
+                .summaries = &summaries_,
+                .unreached = [this](const std::string& node) { Greet(node); }}),
       handover_(
           {.bytes_per_second = options.serve_bytes_per_second},
           [store = parts.store, tenants = options.shared_tenants] {
@@ -69,6 +79,11 @@ void Fleet::TakeMembers() {
       former_.push_back(link);
       ended.push_back(std::move(link));
     }
+  }
+  summaries_.SetPeers(names.size());
+  const bool asks_all = names.size() <= parts_.source->most_peers();
+  for (const std::shared_ptr<PeerLink>& link : links()) {
+    link->WantSummary(asks_all ? 0 : SummaryMaker::MostBytes(names.size()));
   }
   callers_.SetNames(names);
   parts_.source->SetPeers(std::move(peers));
@@ -165,12 +180,15 @@ void Fleet::Stop() {
     all.insert(all.end(), former_.begin(), former_.end());
   }
   handover_.Stop();
+  summaries_.Stop();
   TellOfHandOver();
   for (const std::shared_ptr<PeerLink>& link : all) link->Stop();
   for (const std::shared_ptr<PeerLink>& link : all) {
     while (link->busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for answers
   }
-  while (handover_.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // likewise
+  while (handover_.busy() || summaries_.busy()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // likewise
+  }
 }
 
 FleetSnapshot Fleet::snapshot() const {
@@ -180,6 +198,7 @@ FleetSnapshot Fleet::snapshot() const {
   const ServedToPeers& served = service_.served();
   snapshot.served = {.finds = served.finds,
                      .found_chunks = served.found_chunks,
+                     .summaries = served.summaries,
                      .fetches = served.fetches,
                      .fetched_bytes = served.fetched_bytes,
                      .from_g3 = served.from_g3,

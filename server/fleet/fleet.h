@@ -19,6 +19,7 @@
 #include "server/fleet/members.h"
 #include "server/fleet/peer_link.h"
 #include "server/fleet/peer_service.h"
+#include "server/fleet/summary_maker.h"
 #include "server/observe/log.h"
 #include "server/observe/peer_counters.h"
 #include "tiers/remote/fleet_source.h"
@@ -75,6 +76,7 @@ class Fleet final : public HandOver {
   const Parts parts_;
   const std::shared_ptr<ClientCertificates> certificates_;  // of other nodes
   PeerCallers callers_;
+  SummaryMaker summaries_;
   PeerService service_;
   Handover handover_;
   std::atomic<bool> hands_over_{false};  // it was begun, and its end was not logged

@@ -80,7 +80,7 @@ bool PeerLink::busy() const {
   return !calls_.empty() || !waiting_.empty();
 }
 
-std::optional<PeerLink::Begun> PeerLink::BeginCall(MonotonicTime deadline, bool watched) {
+std::optional<PeerLink::Begun> PeerLink::BeginCall(MonotonicTime deadline, const CallKind& kind) {
   auto context = std::make_shared<grpc::ClientContext>();
   const MonotonicTime now = parts_.clock->Now();
   const auto left = std::clamp<std::chrono::nanoseconds>(
@@ -89,9 +89,9 @@ std::optional<PeerLink::Begun> PeerLink::BeginCall(MonotonicTime deadline, bool 
                         std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
   MutexLock lock(&mu_);
   if (state_ != State::kUp) return std::nullopt;
-  WakeUp(now);
+  if (kind.is_use) WakeUp(now);
   const CallNumber number = ++last_call_;
-  calls_[number] = {.context = context, .heard = watched ? now : MonotonicTime(0)};
+  calls_[number] = {.context = context, .heard = kind.watched ? now : MonotonicTime(0)};
   return Begun{number, channel_, std::move(context), deadline};
 }
 
@@ -141,7 +141,7 @@ void PeerLink::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
                     std::function<void(absl::StatusOr<Found>)> done) {
   KVKEEP_CHECK(!ids.empty());
   std::optional<Begun> begun;
-  if (ids.size() <= kMostChunksAFind) begun = BeginCall(deadline, false);
+  if (ids.size() <= kMostChunksAFind) begun = BeginCall(deadline, {});
   if (!begun.has_value()) {
     parts_.executor->Post(
         [done = std::move(done)] { done(absl::UnavailableError("the peer is not reachable")); });
@@ -191,7 +191,7 @@ void PeerLink::StartReads() {
       waiting_.pop_front();
       ++reading_;
     }
-    std::optional<Begun> begun = BeginCall(next->until, true);
+    std::optional<Begun> begun = BeginCall(next->until, {.watched = true});
     if (!begun.has_value()) {
       {
         MutexLock lock(&mu_);
@@ -264,6 +264,7 @@ void PeerLink::Tick() {
   for (const auto& context : given_up) context->TryCancel();
   if (stalled != nullptr) return GoDown(stalled, "it sends nothing any more");
   if (greet) Greet();
+  AskSummary();
 }
 
 void PeerLink::GreetSoon() {
@@ -317,6 +318,7 @@ void PeerLink::OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber
     greets_ = false;
     if (well.ok() && channel == channel_ && state_ != State::kStopped) {
       state_ = State::kUp;
+      if (told_.incarnation != response.incarnation()) summary_.Forget();
       told_.incarnation = response.incarnation();
       heard_ = parts_.clock->Now();
       retry_after_ = options_.retry_first;

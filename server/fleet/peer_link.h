@@ -54,6 +54,8 @@ struct PeerLinkOptions {
   std::chrono::milliseconds rests_after{60'000}, hello_at_rest{15'000};
   std::chrono::milliseconds stall{3'000}, read_within{30'000};
   uint32_t most_reads = 8;
+  std::chrono::milliseconds summary_every{10'000}, summary_within{10'000};
+  std::chrono::milliseconds summary_refused{600'000};  // until a node that has none is asked again
   std::chrono::milliseconds retry_first{250}, retry_last{30'000};
 };
 
@@ -76,6 +78,9 @@ class PeerLink final : public PeerSource,
   void Tick();
   // Has the next Tick greet a node that does not answer, whenever its turn would be.
   void GreetSoon();
+  // Asks the other node for its summary each `summary_every`, while the link is up. Summaries of
+  // more than twice `most_bytes` are refused. 0: asks for none, and forgets the one it has.
+  void WantSummary(size_t most_bytes);
   // Answers all calls under way soon, and begins none any more.
   void Stop();
   bool busy() const;
@@ -84,6 +89,7 @@ class PeerLink final : public PeerSource,
   const std::string& name() const override { return options_.name; }
   const std::string& address() const { return options_.address; }
   bool reachable() const override;
+  std::shared_ptr<const ChunkSummary> summary() const override;
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(absl::StatusOr<Found>)> done) override;
   void Read(PeerRead read) override;
@@ -107,8 +113,12 @@ class PeerLink final : public PeerSource,
     std::shared_ptr<grpc::ClientContext> context;
     MonotonicTime until;
   };
-  // Returns none if the link is not up. `watched`: the call is cancelled if it stalls.
-  std::optional<Begun> BeginCall(MonotonicTime deadline, bool watched);
+  struct CallKind {
+    bool watched = false;  // the call is cancelled if it stalls
+    bool is_use = true;    // the link does not rest
+  };
+  // Returns none if the link is not up.
+  std::optional<Begun> BeginCall(MonotonicTime deadline, const CallKind& kind);
   void NoteHeard(CallNumber number);
   void EndCall(CallNumber number);
   struct Waiting {
@@ -134,6 +144,9 @@ class PeerLink final : public PeerSource,
   Work TakeWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void End(Work work, const char* why);
   void Greet();
+  // Asks for the summary if its turn has come.
+  void AskSummary();
+  void OnSummary(const absl::Status& status, v1::SummaryResponse response);
   void OnHello(const std::shared_ptr<grpc::Channel>& channel, CallNumber number,
                const absl::Status& status, const v1::PeerHelloResponse& response);
   // Notes that the link was used, so that it does not rest.
@@ -160,6 +173,20 @@ class PeerLink final : public PeerSource,
   uint32_t reading_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t may_read_ ABSL_GUARDED_BY(mu_);  // at a time, by the other node's last answers
   std::chrono::milliseconds retry_after_ ABSL_GUARDED_BY(mu_);
+  // What the other node says that it has.
+  struct Summary {
+    void Forget() {
+      newest = nullptr;
+      version = 0;
+      next = MonotonicTime(0);
+    }
+    size_t most_bytes = 0;  // 0: it is not asked for
+    bool asking = false;
+    MonotonicTime next{0};
+    uint64_t version = 0;
+    std::shared_ptr<const ChunkSummary> newest;
+  };
+  Summary summary_ ABSL_GUARDED_BY(mu_);
   PeerLinkSnapshot told_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -22,7 +22,7 @@ void PeerLink::Offer(std::vector<OfferedChunk> chunks, MonotonicTime deadline,
                      std::function<void(absl::StatusOr<OfferAnswer>)> done) {
   KVKEEP_CHECK(!chunks.empty() && chunks.size() <= kMostChunksAFind);
   // Not watched for a stall: the other node answers once it has read the chunks.
-  std::optional<Begun> begun = BeginCall(deadline, false);
+  std::optional<Begun> begun = BeginCall(deadline, {});
   if (!begun.has_value()) {
     parts_.executor->Post(
         [done = std::move(done)] { done(absl::UnavailableError("the peer is not reachable")); });

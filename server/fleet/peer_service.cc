@@ -12,15 +12,14 @@
 
 namespace kvkeep {
 
-PeerService::PeerService(const Options& options, Store* store, ServerState* state,
-                         const PeerCallers* callers, FleetSource* source,
-                         std::function<void(const std::string& node)> unreached)
+PeerService::PeerService(const Options& options, Parts parts)
     : options_(options),
-      store_(*store),
-      state_(*state),
-      callers_(*callers),
-      source_(*source),
-      unreached_(std::move(unreached)),
+      store_(*parts.store),
+      state_(*parts.state),
+      callers_(*parts.callers),
+      source_(*parts.source),
+      summaries_(*parts.summaries),
+      unreached_(std::move(parts.unreached)),
       budget_(options.limits) {}
 
 absl::Status PeerService::Admit(const Context& context) {
@@ -64,6 +63,21 @@ absl::Status PeerService::DoFind(const Context& context, const v1::FindRequest& 
                                    [](const auto& chunk) { return chunk.has_value(); });
   served_.found_chunks.fetch_add(static_cast<uint64_t>(there), std::memory_order_relaxed);
   ToFindResponse(found, response);
+  return absl::OkStatus();
+}
+
+absl::Status PeerService::DoSummary(const Context& context, const v1::SummaryRequest& request,
+                                    v1::SummaryResponse* response) {
+  KVKEEP_RETURN_IF_ERROR(Admit(context));
+  served_.summaries.fetch_add(1, std::memory_order_relaxed);
+  // A node that serves nothing has nothing to name.
+  const std::shared_ptr<const SummaryMaker::Made> made =
+      budget_.serves() ? summaries_.Newest() : SummaryMaker::OfNothing();
+  if (made == nullptr) return absl::OkStatus();
+  response->set_version(made->version);
+  if (made->version == request.version()) return absl::OkStatus();
+  response->set_level(made->summary.level());
+  response->set_bits(made->summary.bits());
   return absl::OkStatus();
 }
 
@@ -120,6 +134,11 @@ grpc::ServerUnaryReactor* PeerService::Hello(Context* context, const v1::PeerHel
 grpc::ServerUnaryReactor* PeerService::Find(Context* context, const v1::FindRequest* request,
                                             v1::FindResponse* response) {
   return Reply(context, DoFind(*context, *request, response));
+}
+
+grpc::ServerUnaryReactor* PeerService::Summary(Context* context, const v1::SummaryRequest* request,
+                                               v1::SummaryResponse* response) {
+  return Reply(context, DoSummary(*context, *request, response));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerService::Fetch(Context* context,

@@ -15,14 +15,16 @@
 #include "server/fleet/offer_reply.h"
 #include "server/fleet/peer_wire.h"
 #include "server/fleet/serve_budget.h"
+#include "server/fleet/summary_maker.h"
 #include "tiers/remote/fleet_source.h"
 
 namespace kvkeep {
 
 namespace peer_service_internal {
 using Peer = v1::Peer;
-using Base = Peer::WithRawCallbackMethod_Fetch<Peer::WithCallbackMethod_Hello<
-    Peer::WithCallbackMethod_Find<Peer::WithCallbackMethod_Offer<Peer::Service>>>>;
+using Base =
+    Peer::WithRawCallbackMethod_Fetch<Peer::WithCallbackMethod_Hello<Peer::WithCallbackMethod_Find<
+        Peer::WithCallbackMethod_Summary<Peer::WithCallbackMethod_Offer<Peer::Service>>>>>;
 }  // namespace peer_service_internal
 
 class PeerService final : public peer_service_internal::Base {
@@ -35,10 +37,16 @@ class PeerService final : public peer_service_internal::Base {
   static constexpr int kMostOffersOfOne = 2;  // node, under way
 
   // All are borrowed, and outlive the service and the calls that it serves.
-  // `source` gets the chunks that other nodes offer from them. `unreached` is called for a node
-  // that offers chunks and that this one does not reach.
-  PeerService(const Options& options, Store* store, ServerState* state, const PeerCallers* callers,
-              FleetSource* source, std::function<void(const std::string& node)> unreached);
+  struct Parts {
+    Store* store;
+    ServerState* state;
+    const PeerCallers* callers;
+    FleetSource* source;  // gets the chunks that other nodes offer from them
+    SummaryMaker* summaries;
+    // Called for a node that offers chunks and that this one does not reach.
+    std::function<void(const std::string& node)> unreached;
+  };
+  PeerService(const Options& options, Parts parts);
 
   // From here on, other nodes are answered while this one drains, too, but for their offers.
   void AnswerInDrain() { answers_in_drain_ = true; }
@@ -49,6 +57,8 @@ class PeerService final : public peer_service_internal::Base {
                                   v1::PeerHelloResponse* response) override;
   grpc::ServerUnaryReactor* Find(Context* context, const v1::FindRequest* request,
                                  v1::FindResponse* response) override;
+  grpc::ServerUnaryReactor* Summary(Context* context, const v1::SummaryRequest* request,
+                                    v1::SummaryResponse* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(Context* context,
                                                     const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Offer(Context* context, const v1::OfferRequest* request,
@@ -62,6 +72,8 @@ class PeerService final : public peer_service_internal::Base {
                        v1::PeerHelloResponse* response);
   absl::Status DoFind(const Context& context, const v1::FindRequest& request,
                       v1::FindResponse* response);
+  absl::Status DoSummary(const Context& context, const v1::SummaryRequest& request,
+                         v1::SummaryResponse* response);
   absl::StatusOr<WantedImage> ParseFetch(const Context& context, const grpc::ByteBuffer& request);
   absl::StatusOr<OfferReply::Offered> ParseOffer(const Context& context,
                                                  const v1::OfferRequest& request);
@@ -72,6 +84,7 @@ class PeerService final : public peer_service_internal::Base {
   ServerState& state_;
   const PeerCallers& callers_;
   FleetSource& source_;
+  SummaryMaker& summaries_;
   const std::function<void(const std::string&)> unreached_;
   CallerSlots offers_{kMostOffersOfOne};
   std::atomic<bool> answers_in_drain_{false};

@@ -22,6 +22,9 @@ const PeerCounterInfo<FromPeers> kPeerSource[] = {
     {"peer_questions",
      &FromPeers::questions,
      {"peer_questions_total", "Questions of searches to peers"}},
+    {"peer_spared_questions",
+     &FromPeers::spared_questions,
+     {"peer_spared_questions_total", "Peers not asked, as their summaries lack the chunks"}},
     {"peer_late_questions",
      &FromPeers::late_questions,
      {"peer_failed_questions_total",
@@ -71,6 +74,9 @@ const PeerCounterInfo<ToPeers> kPeerServed[] = {
     {"peer_served_found_chunks",
      &ToPeers::found_chunks,
      {"peer_served_found_chunks_total", "Chunks that peers asked for and this node had"}},
+    {"peer_served_summaries",
+     &ToPeers::summaries,
+     {"peer_served_summaries_total", "Peers' calls for the summary of this node's chunks"}},
     {"peer_served_fetches", &ToPeers::fetches, {"peer_served_fetches_total", "Reads of peers"}},
     {"peer_served_bytes",
      &ToPeers::fetched_bytes,
@@ -133,6 +139,14 @@ void AddPeers(const FleetSnapshot& fleet, MetricFamilies* out) {
   for (const PeerLinkSnapshot& peer : fleet.peers) {
     out->Counter("peer_refusals_total", "Calls that the peer did not permit", peer.refusals,
                  {{"peer", peer.name}});
+  }
+  for (const PeerLinkSnapshot& peer : fleet.peers) {
+    out->Counter("peer_summaries_total", "New summaries of the peer's chunks that came",
+                 peer.summaries, {{"peer", peer.name}});
+  }
+  for (const PeerLinkSnapshot& peer : fleet.peers) {
+    out->Counter("peer_failed_summaries_total", "Summaries of the peer's chunks that did not come",
+                 peer.failed_summaries, {{"peer", peer.name}});
   }
   for (const PeerLinkSnapshot& peer : fleet.peers) {
     out->Gauge("peer_waiting_reads", "Reads that wait for others of the same peer to end",

@@ -22,6 +22,7 @@ struct PeerLinkSnapshot {
   uint64_t finds = 0, failed_finds = 0, reads = 0, failed_reads = 0;
   uint64_t read_bytes = 0;  // of images
   uint64_t waiting = 0;     // reads in line now
+  uint64_t summaries = 0, failed_summaries = 0;
   uint64_t downs = 0;       // times that it went down
   uint64_t refusals = 0;    // calls that the other node did not permit
   std::string refusal;      // what it said to the last of them
@@ -30,6 +31,7 @@ struct PeerLinkSnapshot {
 // What this node served to others.
 struct ServedSnapshot {
   uint64_t finds = 0, found_chunks = 0;
+  uint64_t summaries = 0;  // asked for
   uint64_t fetches = 0, fetched_bytes = 0;
   uint64_t from_g3 = 0;  // images that were sent and came from NVMe
   uint64_t busy = 0;     // fetches refused: over a limit, or G2 had no space

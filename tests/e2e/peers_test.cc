@@ -58,6 +58,29 @@ TEST_CASE("What one node was given, the others read from it: by DRAM and by NVMe
   CHECK(fleet.engines[2]->wrong_bytes == 0);
 }
 
+TEST_CASE("In a fleet of which a search asks only some, it asks the node that has the chunks") {
+  PeerFleet fleet(7);
+  const std::vector<TestChunk> chunks = Chunks(1, 8, kPeerChunkBytes);
+  fleet.sites[0]->Start();
+  REQUIRE(Engine(*fleet.sites[0]).PutAll(chunks, {}));
+  for (size_t i = 1; i < fleet.sites.size(); ++i) fleet.sites[i]->Start();
+  fleet.AwaitPeers(1);
+  Engine asks(*fleet.sites[1]);
+  const auto spared = [&] { return fleet.sites[1]->Counter("peer_spared_questions"); };
+  REQUIRE(Eventually([&] {  // until node 1 has the summaries of all six
+    const uint64_t before = spared();
+    CHECK(RecallLeading(asks, Chunks(1'000, 8, kPeerChunkBytes), std::chrono::seconds(1)) == 0);
+    return spared() == before + 6;
+  }));
+  const auto served = [&](size_t i) { return fleet.sites[i]->Counter("peer_served_finds"); };
+  std::vector<uint64_t> before;
+  for (size_t i = 0; i < fleet.sites.size(); ++i) before.push_back(served(i));
+  CHECK(RecallsAll(asks, chunks));
+  CHECK(served(0) > before[0]);
+  for (size_t i = 2; i < fleet.sites.size(); ++i) CHECK(served(i) == before[i]);
+  CHECK(asks.wrong_bytes == 0);
+}
+
 TEST_CASE("A tenant that is not shared is not served, whoever asks") {
   PeerFleet fleet(2);
   std::string& access = fleet.sites[0]->settings.access;

@@ -48,6 +48,14 @@ StorePeer::~StorePeer() {
   std::erase(of_.askers_, this);
 }
 
+void StorePeer::TakeSummary(const TenantTags& tenants) {
+  if (!reachable()) return;
+  SummaryBuilder builder(ChunkSummary::kMostBytes);
+  const NameHash hash(of_.place_);
+  of_.store_->NameForPeers(tenants, [&](const ChunkId& id) { builder.Add(hash(id)); });
+  summary_ = std::make_shared<const ChunkSummary>(builder.Build());
+}
+
 bool StorePeer::Happens(double chance) {
   const bool happens = chance > 0 && random_.Chance(chance);
   injected_ += happens;

@@ -3,7 +3,8 @@
 // PeerDoor is the side of the node that is asked: others reach its store while it is open.
 // StorePeer is the side of the process that asks. Requests are carried out step by step on the
 // asking node's executor, in any order, with the faults of a network and of a peer that is mistaken
-// or sick. An image is sent piece by piece, as the pieces come there, and padded with zeros.
+// or sick. Its summary is as old as the test has it. An image is sent piece by piece, as the pieces
+// come there, and padded with zeros.
 //
 // Reads are answered by a deadline of their own. Close and Abandon are a kill of the two sides; no
 // store may end before. Not thread-safe.
@@ -71,6 +72,7 @@ class StorePeer final : public PeerSource {
 
   const std::string& name() const override { return of_.name_; }
   bool reachable() const override { return of_.reachable() && !own_.cut_off; }
+  std::shared_ptr<const ChunkSummary> summary() const override { return summary_; }
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(absl::StatusOr<Found>)> done) override;
   void Read(PeerRead read) override;
@@ -79,6 +81,8 @@ class StorePeer final : public PeerSource {
   void Tick();
   // Answers nothing any more, as its process ends.
   void Abandon();
+  // Takes the summary of the chunks that the peer has now, if it is reachable.
+  void TakeSummary(const TenantTags& tenants);
   void Reseed(uint64_t seed) { random_ = SeededRandom(seed); }
   void set_faults(const PeerFaults& faults) { faults_ = faults; }
   uint64_t faults_injected() const { return injected_; }
@@ -106,6 +110,7 @@ class StorePeer final : public PeerSource {
   SeededRandom random_;
   PeerFaults faults_;
   uint64_t injected_ = 0;
+  std::shared_ptr<const ChunkSummary> summary_;
   std::vector<ChunkId> known_;  // some that were asked for
   std::vector<std::shared_ptr<Question>> questions_;
   std::vector<std::shared_ptr<Serving>> servings_;

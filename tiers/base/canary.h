@@ -29,6 +29,7 @@ enum class Canary {
   kDeadlineIgnored = 19,    // image_reading.cc: a read waits as long as the bucket does
   kPeerBelieved = 20,       // remote_tier.cc, fleet_source.cc: any chunk's image of a peer is taken
   kOfferEvicts = 21,        // peer_offers.cc: an offer evicts what G2 alone has
+  kSummaryLacks = 22,       // peer_reads.cc: a node's summary leaves out what G3 alone has
 };
 
 #ifdef KVKEEP_CANARIES

@@ -12,6 +12,40 @@
 
 namespace kvkeep {
 
+namespace {
+
+// What the summaries of peers are asked about: the first chunks of a question and, where the end of
+// the run is wanted, too, its last ones.
+class Asked {
+ public:
+  Asked(const NameHash& hash, std::span<const ChunkId> ids, RemoteSource::Wanted wanted) {
+    constexpr size_t kFirst = 256, kLast = 64;
+    for (const ChunkId& id : ids.first(std::min(kFirst, ids.size()))) first_.push_back(hash(id));
+    if (wanted != RemoteSource::Wanted::kAny) return;
+    for (const ChunkId& id : ids.last(std::min(kLast, ids.size()))) last_.push_back(hash(id));
+  }
+
+  // Returns how many of the chunks the peer seems to have; none: it seems to lack them. 0: its
+  // summary says nothing of them.
+  std::optional<size_t> Look(const ChunkSummary& summary) const {
+    const ChunkSummary::Answer first = summary.LookFromFront(first_);
+    const ChunkSummary::Answer last = summary.LookFromBack(last_);
+    if (first.sampled == 0 && last.sampled == 0) return 0;
+    const size_t there = std::max(Believed(first), Believed(last));
+    return there == 0 ? std::nullopt : std::optional(there);
+  }
+
+ private:
+  // One chunk of a longer run that seems to be there is chance more often than not.
+  static size_t Believed(const ChunkSummary::Answer& answer) {
+    return answer.there == 1 && answer.sampled > 1 ? 0 : answer.there;
+  }
+
+  std::vector<uint64_t> first_, last_;
+};
+
+}  // namespace
+
 struct FleetSource::Finding {
   std::vector<ChunkId> ids;
   Wanted wanted;
@@ -55,6 +89,7 @@ FleetSource::FleetSource(const FleetSourceOptions& options, const Uuid& place,
     : options_(options),
       place_(place),
       mac_key_(mac_key),
+      hash_(place),
       shared_(parts.shared),
       executor_(*parts.executor),
       clock_(*parts.clock),
@@ -117,16 +152,35 @@ void FleetSource::Count(uint64_t FleetSourceCounters::*counter, uint64_t by) {
 
 // ---- what is known of the sources
 
-std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(const NamespaceDigest& ns) const {
-  if (!shares(ns)) return {};
+std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(std::span<const ChunkId> ids,
+                                                            Wanted wanted) {
+  if (!shares(ids.front().ns)) return {};
   std::vector<MemberPtr> members;
   {
     MutexLock lock(&mu_);
     members = members_;
   }
   std::erase_if(members, [](const MemberPtr& one) { return !one->peer->reachable(); });
-  while (members.size() > options_.most_peers) {
-    members.erase(members.begin() + static_cast<ptrdiff_t>(random_.NextU64() % members.size()));
+  if (members.size() <= options_.most_peers) return members;
+  struct Choice {
+    size_t there;
+    uint64_t turn;  // drawn
+    MemberPtr member;
+  };
+  const Asked asked(hash_, ids, wanted);
+  std::vector<Choice> choices;
+  for (MemberPtr& member : members) {
+    const std::shared_ptr<const ChunkSummary> summary = member->peer->summary();
+    const std::optional<size_t> there = summary == nullptr ? 0 : asked.Look(*summary);
+    if (there.has_value()) choices.push_back({*there, random_.NextU64(), std::move(member)});
+  }
+  Count(&FleetSourceCounters::spared_questions, members.size() - choices.size());
+  std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+    return std::pair(b.there, b.turn) < std::pair(a.there, a.turn);
+  });
+  members.clear();
+  for (size_t i = 0; i < std::min(options_.most_peers, choices.size()); ++i) {
+    members.push_back(std::move(choices[i].member));
   }
   return members;
 }
@@ -171,7 +225,7 @@ uint64_t FleetSource::epoch() const { return shared_ == nullptr ? 0 : shared_->e
 void FleetSource::Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
                        std::function<void(Found)> done) {
   KVKEEP_CHECK(!ids.empty());
-  const std::vector<MemberPtr> asked = PeersToAsk(ids.front().ns);
+  const std::vector<MemberPtr> asked = PeersToAsk(ids, wanted);
   const auto finding = std::make_shared<Finding>();
   finding->found.resize(ids.size());
   finding->holders.resize(ids.size());
@@ -297,7 +351,8 @@ std::vector<FleetSource::Holder> FleetSource::TakeHolders(const ChunkId& id) {
   }
   // Without G4 a peer may have it all the same.
   if (holders.empty() && shared_ == nullptr && !distrusted) {
-    for (MemberPtr& member : PeersToAsk(id.ns)) holders.push_back({std::move(member), Tier::kG2});
+    for (MemberPtr& member : PeersToAsk(std::span(&id, 1), Wanted::kAny))
+      holders.push_back({std::move(member), Tier::kG2});
   }
   std::erase_if(holders, [](const Holder& one) { return !one.member->peer->reachable(); });
   std::stable_sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {

@@ -2,9 +2,11 @@
 // share (G4). Peers are asked first: their DRAM is nearer than any bucket.
 //
 // Find asks at most `most_peers` reachable peers at the same time and waits `ask_peers_within` for
-// them, or until each chunk was found in a peer's G2. The chunks that none of them has, from the
-// first on, are then looked for in G4. A chunk is found if a peer or G4 has it. FleetSource
-// remembers for `remember_for` which peers have a chunk.
+// them, or until each chunk was found in a peer's G2. If more are reachable, it asks those whose
+// summaries (chunk_summary.h) have most of the chunks, and then, by chance, those whose summaries
+// say nothing of these chunks. What none of the peers has, from the first chunk on, is then looked
+// for in G4. A chunk is found if a peer or G4 has it. FleetSource remembers for `remember_for`
+// which peers have a chunk.
 //
 // Read takes the image from a peer that is known to have it: one that has it in G2 before one that
 // has it in G3, then the one with the fewest reads of ours under way. If that peer fails before it
@@ -29,12 +31,14 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/random.h"
+#include "tiers/remote/chunk_summary.h"
 #include "tiers/remote/fading_map.h"
 #include "tiers/remote/offered_chunk.h"
 #include "tiers/remote/peer_source.h"
@@ -56,7 +60,8 @@ struct FleetSourceOptions {
 struct FleetSourceCounters {
   uint64_t searches = 0;        // that asked a peer
   uint64_t questions = 0;       // to peers
-  uint64_t late_questions = 0;  // not answered in time
+  uint64_t spared_questions = 0;  // to peers whose summaries lack the chunks
+  uint64_t late_questions = 0;    // not answered in time
   uint64_t failed_questions = 0;
   uint64_t found_chunks = 0;    // at a peer
   uint64_t reads = 0;           // that a peer was asked for
@@ -92,6 +97,7 @@ class FleetSource final : public RemoteSource {
   // them. NotFound: there is no such peer. Unavailable: it is not reachable, and nothing is noted.
   absl::Status NoteHolder(const std::string& peer, const std::vector<OfferedChunk>& chunks);
   FleetSourceCounters counters() const;
+  size_t most_peers() const { return options_.most_peers; }
 
   void Find(std::vector<ChunkId> ids, Wanted wanted, MonotonicTime deadline,
             std::function<void(Found)> done) override;
@@ -130,9 +136,8 @@ class FleetSource final : public RemoteSource {
   struct Finding;
   struct Reading;
 
-  // Returns the peers to ask for chunks of this namespace. If more are reachable than one search
-  // asks, they take turns by chance.
-  std::vector<MemberPtr> PeersToAsk(const NamespaceDigest& ns) const;
+  // Returns the peers to ask for these chunks, which are of one namespace.
+  std::vector<MemberPtr> PeersToAsk(std::span<const ChunkId> ids, Wanted wanted);
   bool reaches_any() const;
   bool shares(const NamespaceDigest& ns) const;  // with the fleet
   void OnAnswer(const std::shared_ptr<Finding>& finding, const MemberPtr& member,
@@ -156,6 +161,7 @@ class FleetSource final : public RemoteSource {
   const FleetSourceOptions options_;
   const Uuid place_;
   const MacKey mac_key_;
+  const NameHash hash_;
   RemoteSource* const shared_;
   Executor& executor_;
   Clock& clock_;

@@ -4,6 +4,7 @@
 
 #include <absl/container/flat_hash_set.h>
 #include <absl/functional/any_invocable.h>
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include <cstdint>
@@ -18,6 +19,9 @@
 namespace kvkeep {
 
 using TenantTags = absl::flat_hash_set<uint32_t>;  // by TenantTagOf
+
+// Takes the names of chunks, one by one.
+using TakeName = absl::FunctionRef<void(const ChunkId&)>;
 
 struct OfferedChunk {
   ChunkId id;

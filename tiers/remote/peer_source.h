@@ -15,10 +15,12 @@
 #include <absl/status/statusor.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tiers/remote/chunk_summary.h"
 #include "tiers/remote/remote_source.h"
 
 namespace kvkeep {
@@ -53,6 +55,8 @@ class PeerSource {
   // Returns whether the peer would be asked now: it answered lately, or may be tried again. Never
   // waits.
   virtual bool reachable() const = 0;
+  // Returns what the peer said that it has, some seconds ago. Null: it is not known. Never waits.
+  virtual std::shared_ptr<const ChunkSummary> summary() const { return nullptr; }
   // REQUIRES: some ids, all of one namespace.
   virtual void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
                     std::function<void(absl::StatusOr<Found>)> done) = 0;

@@ -7,7 +7,6 @@
 
 #include "tiers/base/canary.h"
 #include "tiers/base/check.h"
-#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep::store_internal {
 
@@ -29,38 +28,27 @@ PeerOffers::PeerOffers(const Clock* clock, size_t tenants, Parts parts)
 // ---- what this node offers
 
 HotChunks PeerOffers::NameHottest(const TenantTags& tenants, size_t most) {
-  constexpr uint32_t kSlotsAtOnce = 4096;
   std::vector<Ranked> ranked, some;
   HotChunks named;
-  some.reserve(kSlotsAtOnce);
-  for (uint32_t first = 0, end = 1; first < end; first += kSlotsAtOnce) {
-    some.clear();
-    {
-      Section section(&chunks_);
-      end = chunks_.table.slot_end();
-      for (uint32_t i = first; i < std::min(end, first + kSlotsAtOnce); ++i) {
-        section.YieldIfSpent();
-        chunks_.Count(work::kFind);
-        const Chunk& chunk = chunks_.table.at(ChunkSlot(i));
-        if (!chunk.live || chunk.detached || !tenants.contains(TenantTagOf(chunk.id.ns))) continue;
-        std::optional<Ranked> one = Rank(ChunkSlot(i));
-        if (one.has_value()) some.push_back(*std::move(one));
-      }
-    }
-    named.all += some.size();
-    ranked.insert(ranked.end(), some.begin(), some.end());
-    if (ranked.size() > 2 * most) KeepHottest(ranked, most);
-  }
+  reads_.ForEach(
+      tenants,
+      [&](ChunkSlot slot, Tier tier) {
+        chunks_.AssertHeld();
+        some.push_back(Rank(slot, tier));
+      },
+      [&] {
+        named.all += some.size();
+        ranked.insert(ranked.end(), some.begin(), some.end());
+        some.clear();
+        if (ranked.size() > 2 * most) KeepHottest(ranked, most);
+      });
   KeepHottest(ranked, most);
   for (Ranked& one : ranked) named.hottest.push_back(std::move(one.what));
   return named;
 }
 
-// Returns none if no other node could read the chunk.
-std::optional<PeerOffers::Ranked> PeerOffers::Rank(ChunkSlot slot) {
+PeerOffers::Ranked PeerOffers::Rank(ChunkSlot slot, Tier tier) {
   const Chunk& chunk = chunks_.table.at(slot);
-  const std::optional<Tier> tier = reads_.TierOf(slot);
-  if (!tier.has_value()) return std::nullopt;
   Ranked ranked{.in_g2 = tier == Tier::kG2, .age = -1, .what = {chunk.id, chunk.shape}};
   const bool known = ranked.in_g2 ? chunk.in_g2_policy : chunk.in_g3_policy;
   if (chunk.in_use()) return ranked;  // parked: the policy does not say how hot it is

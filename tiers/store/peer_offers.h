@@ -62,7 +62,7 @@ class PeerOffers {
   };
   struct Taking;
 
-  std::optional<Ranked> Rank(ChunkSlot slot) STORE_LOCKED;
+  Ranked Rank(ChunkSlot slot, Tier tier) STORE_LOCKED;  // of a chunk that others could read
   static void KeepHottest(std::vector<Ranked>& ranked, size_t most);
   absl::Status MayTake(TenantId owner) STORE_LOCKED;
   // Makes room for a chunk, as far as an offer may. May yield before the room is there.

@@ -1,8 +1,10 @@
 #include "tiers/store/peer_reads.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "tiers/base/canary.h"
+#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep::store_internal {
 
@@ -39,6 +41,41 @@ PeerSource::Found PeerReads::Look(std::span<const ChunkId> ids) {
     found[i] = PeerChunk{.shape = chunks_.table.at(slot).shape, .tier = *tier};
   }
   return found;
+}
+
+void PeerReads::ForEach(const TenantTags& tenants, absl::FunctionRef<void(ChunkSlot, Tier)> visit,
+                        absl::FunctionRef<void()> between) {
+  constexpr uint32_t kSlotsAtOnce = 4096;
+  for (uint32_t first = 0, end = 1; first < end; first += kSlotsAtOnce) {
+    {
+      Section section(&chunks_);
+      end = chunks_.table.slot_end();
+      for (uint32_t i = first; i < std::min(end, first + kSlotsAtOnce); ++i) {
+        section.YieldIfSpent();
+        chunks_.Count(work::kFind);
+        const Chunk& chunk = chunks_.table.at(ChunkSlot(i));
+        if (!chunk.live || chunk.detached || !tenants.contains(TenantTagOf(chunk.id.ns))) continue;
+        const std::optional<Tier> tier = TierOf(ChunkSlot(i));
+        if (tier.has_value()) visit(ChunkSlot(i), *tier);
+      }
+    }
+    between();
+  }
+}
+
+void PeerReads::NameAll(const TenantTags& tenants, TakeName take) {
+  std::vector<ChunkId> some;
+  ForEach(
+      tenants,
+      [&](ChunkSlot slot, Tier tier) {
+        chunks_.AssertHeld();
+        if (tier == Tier::kG3 && Planted(Canary::kSummaryLacks)) return;
+        some.push_back(chunks_.table.at(slot).id);
+      },
+      [&] {
+        for (const ChunkId& id : some) take(id);
+        some.clear();
+      });
 }
 
 ReadResult PeerReads::Read(const ChunkId& id) {

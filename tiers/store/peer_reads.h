@@ -14,9 +14,12 @@
 // lock.
 #pragma once
 
+#include <absl/functional/function_ref.h>
+
 #include <optional>
 #include <span>
 
+#include "tiers/remote/offered_chunk.h"
 #include "tiers/remote/peer_source.h"
 #include "tiers/store/beyond_node.h"
 #include "tiers/store/chunks.h"
@@ -39,9 +42,15 @@ class PeerReads {
   };
   explicit PeerReads(Parts parts);
 
-  // As Store::LookForPeer and Store::ReadForPeer.
+  // As Store::LookForPeer, ReadForPeer and NameForPeers.
   PeerSource::Found Look(std::span<const ChunkId> ids);
   ReadResult Read(const ChunkId& id);
+  void NameAll(const TenantTags& tenants, TakeName take);
+
+  // Visits each chunk of these tenants that a peer could read: `visit` under the lock, and
+  // `between` without it, now and then and at the end. What comes or goes meanwhile may be missed.
+  void ForEach(const TenantTags& tenants, absl::FunctionRef<void(ChunkSlot, Tier)> visit,
+               absl::FunctionRef<void()> between);
 
   // Returns the tier that a peer could read the chunk from; none: it could not, or kNoSlot.
   std::optional<Tier> TierOf(ChunkSlot slot) const STORE_LOCKED;

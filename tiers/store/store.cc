@@ -237,6 +237,10 @@ ReadResult Store::ReadForPeer(const ChunkId& id) { return parts_->peer_reads.Rea
 void Store::TakeOffer(std::vector<OfferedChunk> chunks, OfferCallback done) {
   parts_->peer_offers.Take(std::move(chunks), std::move(done));
 }
+void Store::NameForPeers(const TenantTags& tenants, TakeName take) {
+  parts_->peer_reads.NameAll(tenants, take);
+}
+
 HotChunks Store::NameHottest(const TenantTags& tenants, size_t most) {
   return parts_->peer_offers.NameHottest(tenants, most);
 }

@@ -126,9 +126,8 @@ class Store {
   void WhenDeleted(bool durable, StatusCallback done);
 
   // Brings the chunks that the node does not have into G2 from beyond it, if they are there. `done`
-  // gets the number of chunks that came, once no more will come. They stay in G2 until they are
-  // evicted. Unavailable: nothing lies beyond the node, it does not answer, too many recalls are
-  // under way, or the store drains.
+  // gets the number of chunks that came, once no more will come. Unavailable: nothing lies beyond
+  // the node, it does not answer, too many recalls are under way, or the store drains.
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
   bool reaches_beyond() const;  // whether something lies beyond the node
@@ -141,6 +140,7 @@ class Store {
   // Calls of another node of the fleet, which the caller has checked; no use of a chunk.
   PeerSource::Found LookForPeer(std::span<const ChunkId> ids);
   ReadResult ReadForPeer(const ChunkId& id);
+  void NameForPeers(const TenantTags& tenants, TakeName take);           // all that they could read
   void TakeOffer(std::vector<OfferedChunk> chunks, OfferCallback done);  // peer_offers.h
   HotChunks NameHottest(const TenantTags& tenants, size_t most);         // to be offered to others
 

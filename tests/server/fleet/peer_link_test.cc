@@ -426,6 +426,130 @@ TEST_CASE("a peer that says nothing at all is down, with all that it was asked f
   CHECK_THAT(two.link->snapshot().why, Contains("sends nothing any more"));
 }
 
+ScriptedPeer::Script Summarising(uint64_t version, size_t bytes) {
+  ScriptedPeer::Script script;
+  script.summary = [=](const v1::SummaryRequest& request, v1::SummaryResponse* response) {
+    response->set_version(version);
+    if (request.version() != version) response->set_bits(std::string(bytes, '\xff'));
+    return grpc::Status::OK;
+  };
+  return script;
+}
+
+TEST_CASE("a link has the newest summary of its peer, if one is wanted") {
+  LinkedPeer two({.summary_every = seconds(10)});
+  two.peer->Set(Summarising(5, 64));
+  REQUIRE(two.ComesUp());
+  two.Advance(seconds(1));
+  CHECK(two.peer->summaries() == 0);
+  CHECK(two.link->summary() == nullptr);
+
+  two.link->WantSummary(4096);
+  two.Advance(seconds(1));
+  REQUIRE(Soon([&] { return two.link->summary() != nullptr; }));
+  CHECK(two.link->summary()->MayHave(1));
+  two.Advance(seconds(9));  // not its turn yet
+  CHECK(two.peer->summaries() == 1);
+  two.Advance(seconds(1));
+  REQUIRE(Soon([&] { return two.peer->summaries() == 2; }));
+  REQUIRE(Soon([&] { return !two.link->busy(); }));
+  CHECK(two.link->snapshot().summaries == 1);  // the second one said that nothing is new
+  CHECK(two.link->summary() != nullptr);
+
+  two.peer->Set(Summarising(6, 128));
+  two.Advance(seconds(10));
+  REQUIRE(Soon([&] { return two.link->snapshot().summaries == 2; }));
+  CHECK(two.link->summary()->bits().size() == 128);
+  two.link->WantSummary(0);
+  CHECK(two.link->summary() == nullptr);
+}
+
+TEST_CASE("a peer that makes its first summary is asked again soon") {
+  LinkedPeer two;
+  two.link->WantSummary(4096);
+  REQUIRE(two.ComesUp());
+  two.Advance(milliseconds(1));
+  REQUIRE(Soon([&] { return two.peer->summaries() == 1 && !two.link->busy(); }));
+  two.peer->Set(Summarising(5, 64));
+  two.Advance(seconds(1));
+  CHECK(Soon([&] { return two.link->summary() != nullptr; }));
+}
+
+TEST_CASE("a summary that is no summary, or too long, is not kept") {
+  LinkedPeer two;
+  two.link->WantSummary(4096);
+  REQUIRE(two.ComesUp());
+  uint64_t failed = 0;
+  for (const size_t bytes : {63, 2 * 4096 + 64}) {
+    two.peer->Set(Summarising(5, bytes));
+    two.Advance(seconds(10));
+    REQUIRE(Soon([&] { return two.link->snapshot().failed_summaries == failed + 1; }));
+    ++failed;
+    CHECK(two.link->summary() == nullptr);
+  }
+  two.peer->Set(Summarising(5, 2 * 4096));
+  two.Advance(seconds(10));
+  CHECK(Soon([&] { return two.link->summary() != nullptr; }));
+}
+
+TEST_CASE("a peer of an older release has no summary, and is seldom asked again") {
+  LinkedPeer two({.summary_every = seconds(10), .summary_refused = seconds(600)});
+  two.link->WantSummary(4096);
+  ScriptedPeer::Script script;
+  script.summary = [](const v1::SummaryRequest&, v1::SummaryResponse*) {
+    return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  };
+  two.peer->Set(script);
+  REQUIRE(two.ComesUp());
+  two.Advance(milliseconds(1));
+  REQUIRE(Soon([&] { return two.link->snapshot().failed_summaries == 1; }));
+  REQUIRE(Soon([&] { return !two.link->busy(); }));
+  for (int i = 0; i < 10; ++i) two.Advance(seconds(10));
+  CHECK(two.peer->summaries() == 1);
+  CHECK(two.link->reachable());
+  two.Advance(seconds(500));
+  CHECK(Soon([&] { return two.peer->summaries() == 2; }));
+}
+
+TEST_CASE("what a peer said before it started anew counts no more") {
+  LinkedPeer two;
+  two.link->WantSummary(4096);
+  ScriptedPeer::Script script = Summarising(5, 64);
+  two.peer->Set(script);
+  REQUIRE(two.ComesUp());
+  two.Advance(milliseconds(1));
+  REQUIRE(Soon([&] { return two.link->summary() != nullptr; }));
+  script.hello = [](const v1::PeerHelloRequest& request, v1::PeerHelloResponse* response) {
+    response->set_version(request.max_version());
+    response->set_incarnation(99);
+    return grpc::Status::OK;
+  };
+  script.summary = [](const v1::SummaryRequest&, v1::SummaryResponse*) {
+    return grpc::Status::OK;  // it has none yet
+  };
+  two.peer->Set(script);
+  two.Advance(seconds(1));
+  REQUIRE(Soon([&] { return two.link->snapshot().incarnation == 99; }));
+  CHECK(two.link->summary() == nullptr);
+}
+
+TEST_CASE("asking for summaries does not keep a link awake") {
+  LinkedPeer two({.rests_after = seconds(60), .hello_at_rest = seconds(15)});
+  two.link->WantSummary(4096);
+  two.peer->Set(Summarising(5, 64));
+  REQUIRE(two.ComesUp());
+  for (int i = 0; i < 120; ++i) {
+    two.Advance(seconds(1));
+    REQUIRE(Soon([&] { return !two.link->busy(); }));
+  }
+  const int before = two.peer->hellos();
+  for (int i = 0; i < 30; ++i) {
+    two.Advance(seconds(1));
+    REQUIRE(Soon([&] { return !two.link->busy(); }));
+  }
+  CHECK(two.peer->hellos() <= before + 3);
+}
+
 TEST_CASE("a link that is stopped answers all that is under way") {
   LinkedPeer two({.most_reads = 1});
   REQUIRE(two.ComesUp());

@@ -13,7 +13,8 @@
 namespace kvkeep {
 
 using ScriptedBase = v1::Peer::WithRawCallbackMethod_Fetch<v1::Peer::WithCallbackMethod_Hello<
-    v1::Peer::WithCallbackMethod_Find<v1::Peer::WithCallbackMethod_Offer<v1::Peer::Service>>>>;
+    v1::Peer::WithCallbackMethod_Find<v1::Peer::WithCallbackMethod_Summary<
+        v1::Peer::WithCallbackMethod_Offer<v1::Peer::Service>>>>>;
 
 class ScriptedPeer::Service final : public ScriptedBase {
  public:
@@ -44,6 +45,13 @@ class ScriptedPeer::Service final : public ScriptedBase {
     const Script script = Count(nullptr);
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(script.offer(*request, response));
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* Summary(Context* context, const v1::SummaryRequest* request,
+                                    v1::SummaryResponse* response) override {
+    const Script script = Count(&summaries);
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(script.summary(*request, response));
     return reactor;
   }
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(Context*, const grpc::ByteBuffer*) override {
@@ -82,6 +90,7 @@ class ScriptedPeer::Service final : public ScriptedBase {
   mutable Mutex mu;
   Script script ABSL_GUARDED_BY(mu);
   int hellos ABSL_GUARDED_BY(mu) = 0, fetches ABSL_GUARDED_BY(mu) = 0;
+  int summaries ABSL_GUARDED_BY(mu) = 0;
   int cancelled ABSL_GUARDED_BY(mu) = 0, frames ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::function<void()>> held ABSL_GUARDED_BY(mu);  // fetches
   std::vector<grpc::ServerUnaryReactor*> hanging ABSL_GUARDED_BY(mu);
@@ -185,6 +194,10 @@ int ScriptedPeer::hellos() const {
 int ScriptedPeer::fetches() const {
   MutexLock lock(&service_->mu);
   return service_->fetches;
+}
+int ScriptedPeer::summaries() const {
+  MutexLock lock(&service_->mu);
+  return service_->summaries;
 }
 int ScriptedPeer::cancelled() const {
   MutexLock lock(&service_->mu);

@@ -32,6 +32,8 @@ class ScriptedPeer {
         [](const v1::FindRequest&, v1::FindResponse*) { return grpc::Status::OK; };
     std::function<grpc::Status(const v1::OfferRequest&, v1::OfferResponse*)> offer =
         [](const v1::OfferRequest&, v1::OfferResponse*) { return grpc::Status::OK; };
+    std::function<grpc::Status(const v1::SummaryRequest&, v1::SummaryResponse*)> summary =
+        [](const v1::SummaryRequest&, v1::SummaryResponse*) { return grpc::Status::OK; };
     std::function<FetchAnswer()> fetch = [] { return FetchAnswer{}; };
     bool hello_hangs = false;
   };
@@ -48,6 +50,7 @@ class ScriptedPeer {
 
   int hellos() const;
   int fetches() const;
+  int summaries() const;  // asked for
   int cancelled() const;  // fetches that the caller gave up
   int frames_sent() const;
 

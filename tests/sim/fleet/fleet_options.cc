@@ -25,7 +25,11 @@ const Removal<FleetOptions> kFleetRemovals[] = {
     {"stranger", [](FleetOptions& f) { f.stranger = false; }},
     {"parts", [](FleetOptions& f) { f.parts = 1; }},
     {"slices", [](FleetOptions& f) { f.world.hold_work = 0; }},
-    {"peers", [](FleetOptions& f) { f.peers = f.only_peers = f.partitions = f.offers = false; }},
+    {"peers",
+     [](FleetOptions& f) {
+       f.peers = f.only_peers = f.partitions = f.offers = f.summaries = false;
+     }},
+    {"summaries", [](FleetOptions& f) { f.summaries = false; }},
     {"offers", [](FleetOptions& f) { f.offers = false; }},
     {"no_bucket", [](FleetOptions& f) { f.only_peers = false; }},
     {"partitions", [](FleetOptions& f) { f.partitions = false; }},
@@ -65,6 +69,7 @@ void DrawPeers(uint64_t seed, FleetOptions& fleet) {
   if (random.Chance(0.3)) fleet.fleet_source.remembered_chunks = random.Between(1, 16);
   fleet.fleet_source.remember_for = std::chrono::milliseconds(random.Between(1, 60'000));
   fleet.offers = SeededRandom(seed ^ 0x0ffe45).Chance(0.5);
+  fleet.summaries = SeededRandom(seed ^ 0x5a33a41e5).Chance(0.5);
   fleet.peer_faults.delay = random.Chance(0.5) ? 0.3 : 0;
   if (random.Chance(0.4)) return;
   const auto up_to = [&random](double most) {

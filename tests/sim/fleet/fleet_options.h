@@ -37,6 +37,7 @@ struct FleetOptions {
   bool peers = false;       // nodes read from each other
   bool only_peers = false;  // and there is no bucket
   bool partitions = false;  // for a while a node reaches no other, though it reaches the bucket
+  bool summaries = false;   // nodes know, more or less, what others have
   bool offers = false;      // nodes offer their hottest chunks to others
   FleetSourceOptions fleet_source;
   PeerFaults peer_faults;

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "tiers/base/check.h"
+#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep {
 namespace {
@@ -213,6 +214,10 @@ void FleetSimulator::Meddle() {
 void FleetSimulator::Step() {
   Member& member = members_[random_.Below(members_.size())];
   Act(member, random_.Below(1000));
+  if (fleet_.summaries && random_.Chance(0.05)) {
+    Log(member, "takes summaries");
+    member.node->TakeSummaries({TenantTagOf(member.ns)});
+  }
   if (fleet_.bucket == FleetOptions::Bucket::kShared) return;
   for (Member& each : members_) each.node->world().RunAll();
 }
@@ -294,6 +299,7 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
     const bool asks_all = fleet_.fleet_source.most_peers + 1 >= members_.size();
     const bool must_come = at_peer && asks_all && !came && !RecallOne(member, name);
     KVKEEP_CHECK(!must_come || !IsAtPeer(member, name));
+    if (fleet_.summaries && at_peer && !came) CheckSummaries(member, name);
     report_.recalled += came;
     if (came || !there) continue;
     ++report_.failed_recalls;
@@ -302,6 +308,17 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
     // Gone, or put anew.
     KVKEEP_CHECK(!bucket_.now.contains(object) || RecallOne(member, name));
   }
+}
+
+// With new summaries, a chunk that a peer has is found at once, however few peers are asked. They
+// may name others that do not have it: then it is soon the turn of the one that has.
+void FleetSimulator::CheckSummaries(Member& member, uint64_t name) {
+  bool came = false;
+  for (int i = 0; i < 20 && !came; ++i) {
+    member.node->TakeSummaries({TenantTagOf(member.ns)});
+    came = RecallOne(member, name, /*alone=*/true);
+  }
+  KVKEEP_CHECK(came || !IsAtPeer(member, name));
 }
 
 bool FleetSimulator::IsAtPeer(const Member& member, uint64_t name) {
@@ -313,12 +330,12 @@ bool FleetSimulator::IsAtPeer(const Member& member, uint64_t name) {
   });
 }
 
-// With the key before it, which may not be there. If it came, its bytes are right.
-bool FleetSimulator::RecallOne(Member& member, uint64_t name) {
+// With the key before it, which may not be there, or alone. If it came, its bytes are right.
+bool FleetSimulator::RecallOne(Member& member, uint64_t name, bool alone) {
   Store& store = member.node->store();
   const uint64_t key = name % kNames;
   std::vector<ChunkKey> keys;
-  if (key > 0) keys.push_back(MakeKey(key - 1));
+  if (key > 0 && !alone) keys.push_back(MakeKey(key - 1));
   keys.push_back(MakeKey(key));
   const std::vector<PartId> parts = {PartId(name / kNames % 2)};
   store.Recall(member.token, {member.ns, keys, parts}, [](const absl::StatusOr<uint64_t>& told) {

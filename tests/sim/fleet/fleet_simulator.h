@@ -100,7 +100,8 @@ class FleetSimulator {
   // Recalls every object in the bucket, or finds it bad and removes it. `fresh`: the machine has
   // nothing else.
   void RecallAll(Member& member, bool fresh);
-  bool RecallOne(Member& member, uint64_t name);
+  bool RecallOne(Member& member, uint64_t name, bool alone = false);
+  void CheckSummaries(Member& member, uint64_t name);
   // Returns whether another node of the fleet would serve the chunk.
   bool IsAtPeer(const Member& member, uint64_t name);
   void Empty(Member& member);

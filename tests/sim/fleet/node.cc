@@ -136,6 +136,10 @@ void FleetNode::SetReachable(bool reachable) {
   if (objects_ != nullptr) objects_->set_health(health);
 }
 
+void FleetNode::TakeSummaries(const TenantTags& tenants) {
+  for (const auto& peer : peers_) peer->TakeSummary(tenants);
+}
+
 void FleetNode::SetPeerFaults(const PeerFaults& faults) {
   peer_faults_ = faults;
   for (const auto& peer : peers_) peer->set_faults(faults);

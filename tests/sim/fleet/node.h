@@ -49,6 +49,8 @@ class FleetNode {
   const BucketSource& source() const { return *source_; }
   const MemoryObjectStore& objects() const { return *objects_; }
   PeerDoor& door() { return door_; }
+  // Takes the summaries of all nodes that it reaches.
+  void TakeSummaries(const TenantTags& tenants);
   void SetPeerFaults(const PeerFaults& faults);
   uint64_t peer_faults_injected() const;
   // Counters of this process; null: the node asks no others.

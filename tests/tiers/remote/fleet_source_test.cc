@@ -23,6 +23,7 @@ class FakePeer final : public PeerSource {
 
   const std::string& name() const override { return name_; }
   bool reachable() const override { return is_reachable; }
+  std::shared_ptr<const ChunkSummary> summary() const override { return told; }
   void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
             std::function<void(absl::StatusOr<Found>)> done) override {
     ++questions;
@@ -49,6 +50,7 @@ class FakePeer final : public PeerSource {
   std::map<ChunkId, Image> images;
   Tier tier = Tier::kG2;
   bool is_reachable = true, answers_short = false;
+  std::shared_ptr<const ChunkSummary> told;
   absl::Status find_error, read_error;
   size_t cut_after_pieces = SIZE_MAX;
   int questions = 0, reads = 0;
@@ -110,6 +112,14 @@ class SeenFleet {
     Image image = Image::Make(shared, id, payload, id.key.bytes[0], Tier::kG2, false);
     peer.images.insert_or_assign(id, image);
     return image;
+  }
+  // Gives the peer images of the chunks, and its own summary of all that it has.
+  void GiveAndTell(FakePeer& peer, const std::vector<ChunkId>& ids) {
+    for (const ChunkId& id : ids) Give(peer, id, 1'000);
+    SummaryBuilder builder(ChunkSummary::kMostBytes);
+    const NameHash hash(shared.place());
+    for (const auto& [id, image] : peer.images) builder.Add(hash(id));
+    peer.told = std::make_shared<const ChunkSummary>(builder.Build());
   }
   // Writes an encrypted image to the bucket.
   Image Keep(const ChunkId& id, uint32_t payload = 3'000'000) {
@@ -482,6 +492,68 @@ TEST_CASE("A peer that says it has a chunk hides nobody who was found to have it
   CHECK(fleet.peers[1]->reads <= 1);
   // Nor does one that has it no more: without G4 the chunk is asked for again.
   CHECK(fleet.source->counters().distrusted == 0);
+}
+
+std::vector<ChunkId> Chunks(uint8_t first, uint8_t last) {
+  std::vector<ChunkId> ids;
+  for (uint8_t i = first; i <= last; ++i) ids.push_back(Chunk(i));
+  return ids;
+}
+
+TEST_CASE("In a large fleet the peers are asked that say they have most of the chunks") {
+  SeenFleet fleet(20, false, {.most_peers = 2});
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, Chunks(100, 120));
+  fleet.GiveAndTell(*fleet.peers[7], Chunks(1, 3));
+  fleet.GiveAndTell(*fleet.peers[11], Chunks(1, 8));
+  fleet.GiveAndTell(*fleet.peers[13], Chunks(1, 6));
+  CHECK(fleet.Find(Chunks(1, 9))[7].has_value());
+  for (size_t i = 0; i < 20; ++i) CHECK(fleet.peers[i]->questions == (i == 11 || i == 13 ? 1 : 0));
+  CHECK(fleet.source->counters().spared_questions == 17);
+  fleet.Find(Chunks(50, 60));  // nobody has these
+  CHECK(fleet.source->counters().questions == 2);
+  CHECK(fleet.source->counters().searches == 1);
+}
+
+TEST_CASE("A peer that seems to have one chunk of a run alone is not asked") {
+  SeenFleet fleet(4);
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, {Chunk(1)});
+  fleet.Find(Chunks(1, 4));
+  CHECK(fleet.source->counters().questions == 0);
+  fleet.Find({Chunk(1)});
+  CHECK(fleet.source->counters().questions == 3);
+}
+
+TEST_CASE("A peer that has only the end of a prompt is asked where an end is wanted") {
+  SeenFleet fleet(6, false);
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, {Chunk(99)});
+  fleet.GiveAndTell(*fleet.peers[2], Chunks(5, 9));
+  fleet.Find(Chunks(1, 9), Wanted::kLeadingRun);
+  CHECK(fleet.peers[2]->questions == 0);
+  CHECK(fleet.Find(Chunks(1, 9), Wanted::kAny)[8].has_value());
+  CHECK(fleet.source->counters().questions == 1);
+}
+
+TEST_CASE("Peers that say nothing of the chunks are asked by chance, after those that have them") {
+  SeenFleet fleet(12, false);
+  for (size_t i = 0; i < 6; ++i) fleet.GiveAndTell(*fleet.peers[i], Chunks(100, 110));
+  fleet.GiveAndTell(*fleet.peers[5], Chunks(1, 4));  // 6 to 11 have told nothing
+  for (int i = 0; i < 40; ++i) fleet.Find(Chunks(1, 4));
+  CHECK(fleet.peers[5]->questions == 40);
+  int others = 0;
+  for (size_t i = 6; i < 12; ++i) {
+    CHECK(fleet.peers[i]->questions > 0);
+    others += fleet.peers[i]->questions;
+  }
+  CHECK(others == 80);
+  for (size_t i = 0; i < 5; ++i) CHECK(fleet.peers[i]->questions == 0);
+}
+
+TEST_CASE("In a small fleet all are asked, whatever their summaries say") {
+  SeenFleet fleet(3);
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, {Chunk(99)});
+  fleet.Find(Chunks(1, 9));
+  CHECK(fleet.source->counters().questions == 3);
+  CHECK(fleet.source->counters().spared_questions == 0);
 }
 
 TEST_CASE("A search asks as many peers as it may, and others when those change") {

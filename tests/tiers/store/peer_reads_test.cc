@@ -1,9 +1,11 @@
 // Reads for other nodes of the fleet: what they find, what they get, and what it may cost.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <utility>
 
 #include "tests/tiers/store/store_tester.h"
 #include "tiers/base/checksum.h"
+#include "tiers/base/tenant_tag.h"
 
 namespace kvkeep {
 namespace {
@@ -62,6 +64,26 @@ TEST_CASE("another node finds the chunks of both tiers, and reads them whole") {
   CHECK_FALSE(a.came_from_g3);
   CHECK(a.Get(3) == "miss");
   CHECK(a.Look({1, 2, 3}) == "22-");
+}
+
+TEST_CASE("the names for other nodes are those of all chunks that they could read") {
+  Asked a(SmallWorld());
+  StoreTester& s = a.s;
+  PutIntoG3(s, 1, kTwoBlocks);
+  CHECK(s.Put(2, kTwoBlocks) == "stored");
+  CHECK(s.Put(3, kTwoBlocks) == "stored");
+  s.Delete({3});
+  const auto named = [&](const TenantTags& tenants) {
+    std::vector<ChunkId> names;
+    s.store().NameForPeers(tenants, [&](const ChunkId& id) { names.push_back(id); });
+    std::sort(names.begin(), names.end());
+    return names;
+  };
+  std::vector<ChunkId> both{s.Id(1), s.Id(2)};
+  std::sort(both.begin(), both.end());
+  CHECK((named({TenantTagOf(s.ns)}) == both));
+  CHECK(named({TenantTagOf(s.ns) + 1}).empty());
+  CHECK(named({}).empty());
 }
 
 TEST_CASE("what another node reads is no hit, miss or bytes of a tenant's") {
