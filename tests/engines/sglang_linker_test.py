@@ -33,7 +33,7 @@ from sglang_engine_test import BACKEND, greedy
 ASKED = engine_process.arguments(__doc__)
 PAGE_TOKENS = 64
 PAGES = 1000 // PAGE_TOKENS  # of a prompt
-OPTIONS = {"lookup_timeout_s": 0.5, "max_pinned_part": 0.5, "on_reset": "ignore"}
+OPTIONS = {"lookup_timeout_s": 20, "max_pinned_part": 0.5, "on_reset": "ignore"}
 COMMON = {
     "device": "cpu", "dtype": "float32", "attention_backend": "torch_native",
     "sampling_backend": "pytorch", "grammar_backend": "none", "skip_tokenizer_init": True,

@@ -42,7 +42,8 @@ def locked(manager):
 
 def config(endpoint, **tier):
     return vllm_rig.offloading_config("tiny", layers=2, bytes_per_block=ROW // 16,
-                                      cpu_bytes=8 * ROW, tier={"endpoint": endpoint, **tier})
+                                      cpu_bytes=8 * ROW, tier={
+                                          "endpoint": endpoint, "lookup_timeout_s": 20.0, **tier})
 
 
 class Engine:

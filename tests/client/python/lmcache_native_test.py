@@ -4,6 +4,7 @@ itself is not needed.
     lmcache_native_test.py SOURCES LIBRARY KVKEEPD
 """
 
+import dataclasses
 import os
 import pathlib
 import select
@@ -42,7 +43,8 @@ class Native(RefusesMixedObjects, unittest.TestCase):
         self.addCleanup(self.daemon.__exit__)
 
     def connector(self, **options):
-        made = KvkeepConnector(**{"endpoint": self.daemon.endpoint, "name": "w", **options})
+        made = KvkeepConnector(**{"endpoint": self.daemon.endpoint, "name": "w",
+                                  "lookup_timeout_s": 20.0, **options})
         self.addCleanup(made.close)
         return made
 
@@ -60,6 +62,12 @@ class Native(RefusesMixedObjects, unittest.TestCase):
     def store(self, connector, count=3, **other):
         number = connector.submit_batch_set(keys(count), views(count, **other))
         self.assertEqual(self.run_one(connector, number), (True, [True] * count))
+
+    def hang(self, connector):
+        """Stops the daemon. Lookups wait for 0.2 s from here on."""
+        connector._options = dataclasses.replace(connector._options, lookup_timeout_s=0.2)
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
 
     def exists(self, connector, asked):
         return self.run_one(connector, connector.submit_batch_exists(asked))
@@ -126,11 +134,10 @@ class Native(RefusesMixedObjects, unittest.TestCase):
         self.store(connector)
 
     def test_a_daemon_that_hangs_is_waited_for_once(self):
-        connector = self.connector(lookup_timeout_s=0.2)
+        connector = self.connector()
         self.store(connector)
         connector._breaker = Breaker(retry_s=3600)
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        self.hang(connector)
         for _ in range(10):
             self.assertEqual(self.exists(connector, keys(3)), (False, [False] * 3))
         self.assertEqual(connector._breaker.given_up, 9)
@@ -143,12 +150,11 @@ class Native(RefusesMixedObjects, unittest.TestCase):
             self.assertLess(time.monotonic(), deadline)
 
     def test_a_lookup_does_not_wait_for_loads_and_what_waited_for_too_long_is_given_up(self):
-        connector = self.connector(lookup_timeout_s=0.2, timeout_s=3600)
+        connector = self.connector(timeout_s=3600)
         self.store(connector, count=200)
         now = [0.0]
         connector._paced._clock = lambda: now[0]
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        self.hang(connector)
         loads = [connector.submit_batch_get(keys(200), views(200)) for _ in range(7)]
         self.assertEqual(self.exists(connector, keys(3)), (False, [False] * 3))
         self.assertEqual((connector._paced.in_flight, len(connector._paced)), (1000, 2))

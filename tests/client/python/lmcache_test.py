@@ -3,6 +3,7 @@
     lmcache_test.py SOURCES LIBRARY KVKEEPD
 """
 
+import dataclasses
 import inspect
 import os
 import pathlib
@@ -104,8 +105,8 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.addCleanup(self.daemon.__exit__)
 
     def adapter(self, **options):
-        adapter = KvkeepL2({"endpoint": self.daemon.endpoint, "name": "w", **options},
-                           l1_memory_desc=None)
+        adapter = KvkeepL2({"endpoint": self.daemon.endpoint, "name": "w",
+                            "lookup_timeout_s": 20.0, **options}, l1_memory_desc=None)
         self.addCleanup(adapter.close)
         return adapter
 
@@ -148,6 +149,10 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
     def hang(self):
         self.daemon.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+
+    @staticmethod
+    def let_lookups_take(adapter, seconds):
+        adapter._options = dataclasses.replace(adapter._options, lookup_timeout_s=seconds)
 
     def load(self, adapter, *what):
         task = adapter.submit_load_task(*what)
@@ -302,10 +307,11 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual(self.store(adapter, keys(1), objects(1)), 4096)
 
     def test_a_daemon_that_hangs_is_waited_for_once(self):
-        adapter = self.adapter(lookup_timeout_s=0.2)
+        adapter = self.adapter()
         self.store(adapter, keys(1), objects(1))
         adapter._breaker = Breaker(retry_s=3600)
         self.hang()
+        self.let_lookups_take(adapter, 0.2)
         for _ in range(20):
             self.assertEqual(self.lookup(adapter, keys(1)), [False])
         self.assertEqual(self.status(adapter, "calls_given_up"), 19)
@@ -336,10 +342,11 @@ class LMCache(RefusesMixedObjects, unittest.TestCase):
         self.assertEqual((paced.in_flight, len(paced)), (0, 0))
 
     def test_a_lookup_does_not_wait_for_loads(self):
-        adapter = self.adapter(lookup_timeout_s=0.2, timeout_s=3600)
+        adapter = self.adapter(timeout_s=3600)
         many = keys(200)
         self.store(adapter, many, objects(200))
         self.hang()
+        self.let_lookups_take(adapter, 0.2)
         for _ in range(10):
             adapter.submit_load_task(many, objects(200))
         self.assertEqual(self.lookup(adapter, many), [False] * 200)

@@ -123,15 +123,15 @@ def transfer(count, pages=None, first=1):
 
 class Direct(WithDaemon):
     def linker(self, pool=None, components=("FULL",), params=(), **options):
-        """lookup_timeout_s: large, as the machine may be busy; tests of the time give their own."""
+        """The time-outs are long, as the machine may be busy; tests of the time give their own."""
         pool = pool or DevicePool()
         made = KvkeepLinker(
             None, types.SimpleNamespace(**{
                 "token_to_kv_pool_allocator": types.SimpleNamespace(get_kvcache=lambda: pool),
                 "mtp_draft_device_pools": (), "sidecar_draft_device_pools": (), **dict(params)}),
             components=[types.SimpleNamespace(name=name) for name in components],
-            extra_config={"endpoint": self.daemon.endpoint, "lookup_timeout_s": 1.0,
-                          "max_pinned_part": 1.0, **options})
+            extra_config={"endpoint": self.daemon.endpoint, "lookup_timeout_s": 20.0,
+                          "store_timeout_s": 60.0, "max_pinned_part": 1.0, **options})
         self.addCleanup(made.close)
         made.pool = pool
         return made

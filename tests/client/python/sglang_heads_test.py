@@ -180,7 +180,7 @@ class Heads(WithDaemon):
                 self.assertEqual(backend._pages("kv")._parts, [2, 3])
         before = {
             "tokens_per_chunk": PAGE, "dtype": "bfloat16", "hash_algorithm": "sglang page keys",
-            "parts": 4, "timeout": 1.0, "layout": (
+            "parts": 4, "timeout": backend._link.options.lookup_timeout_s, "layout": (
                 f"{backend._link.identity.layout} sglang page 2: page_head format=None "
                 f"pieces={4 * HEAD},{4 * HEAD} pp=0/1 cp=0/1")}
         self.assertEqual(opened, [before, before])

@@ -5,7 +5,6 @@ daemon; SGLang itself is not needed.
 """
 
 import hashlib
-import os
 import random
 import signal
 import sys
@@ -227,7 +226,7 @@ class Pools(WithDaemon):
                          [True] * 3 + [False] * 70_000)
 
     def test_a_daemon_that_is_away_or_hangs_is_a_miss_in_every_pool(self):
-        backend, pools = self.hybrid({"lookup_timeout_s": 0.2})
+        backend, pools = self.hybrid()
         self.put(backend, pools, "kv", range(3), 1)
         self.put(backend, pools, INDEXER, range(3), 41)
         transfer = HICACHE.PoolTransfer(INDEXER, pools[INDEXER].indices(range(3)), keys=keys(3))
@@ -237,9 +236,7 @@ class Pools(WithDaemon):
             for call in (backend.batch_get_v2, backend.batch_set_v2):
                 self.assertEqual(call([transfer], INFO), {INDEXER: [False] * 3})
 
-        backend._link.breaker = Breaker(retry_s=3600)
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        self.hang(backend)
         misses()
         self.assertEqual(backend._link.breaker.given_up, 2)  # waited for once
         self.daemon.process.send_signal(signal.SIGCONT)

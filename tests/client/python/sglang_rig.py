@@ -4,8 +4,10 @@ with a real daemon. The importing test has the arguments SOURCES LIBRARY KVKEEPD
 
 import array
 import ctypes
+import dataclasses
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -75,6 +77,7 @@ DURING = mock.Mock()  # called in each of them
 ENGINE = types.SimpleNamespace(**SERVER, of_model=MODEL)
 fake_engine()
 from daemon import Daemon  # noqa: E402
+from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.sglang import KvkeepStorage  # noqa: E402
 
 PAGE, PIECE = 4, 1024  # tokens of a page, and bytes of K or of V in it
@@ -161,12 +164,21 @@ class WithDaemon(unittest.TestCase):
             "tp_rank": 0, "tp_size": 1, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0,
             "attn_cp_size": 1, "is_mla_model": False, "enable_storage_metrics": False,
             "is_page_first_layout": True, "model_name": "m", "extra_config": {
-                "interface_v1": 1, "kvkeep": {"endpoint": self.daemon.endpoint, **(options or {})}},
+                "interface_v1": 1, "kvkeep": {"endpoint": self.daemon.endpoint,
+                                              "lookup_timeout_s": 20.0, **(options or {})}},
             **config}), {})
         self.addCleanup(made.close)
         made.mem_pool_host = pool or Pool()  # as the body of SGLang's own method does
         made.register_mem_pool_host(made.mem_pool_host)
         return made
+
+    def hang(self, backend):
+        """Stops the daemon. The backend waits for it once, for 0.2 s."""
+        link = backend._link
+        link.options = dataclasses.replace(link.options, lookup_timeout_s=0.2)
+        link.breaker = Breaker(retry_s=3600)
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
 
     def store(self, backend, count=3, first=1):
         for page in range(count):

@@ -5,7 +5,6 @@ not needed.
 """
 
 import inspect
-import os
 import signal
 import sys
 import threading
@@ -187,11 +186,9 @@ class SGLang(WithDaemon):
         self.assertEqual(backend.batch_exists(keys(3)), 3)
 
     def test_a_daemon_that_hangs_is_waited_for_once(self):
-        backend = self.backend(options={"lookup_timeout_s": 0.2})
+        backend = self.backend()
         self.store(backend)
-        backend._link.breaker = Breaker(retry_s=3600)
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        self.hang(backend)
         for _ in range(20):
             self.assertEqual(backend.batch_exists(keys(3)), 0)
             self.assertFalse(backend.exists(keys(1)[0]))

@@ -200,7 +200,7 @@ class Vllm(unittest.TestCase):
 
     def engine(self, configured=None, block=16, of=None, **options):
         of = of or config(**{"model": self.model, **(configured or {})})
-        engine = Engine(self.daemon.endpoint, of, block, **options)
+        engine = Engine(self.daemon.endpoint, of, block, **{"lookup_timeout_s": 20.0, **options})
         self.addCleanup(engine.tier.shutdown)
         self.addCleanup(engine.of.adapters.close)
         return engine
