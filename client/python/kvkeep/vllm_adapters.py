@@ -31,7 +31,7 @@ class Adapters:
         self._adapters = {}  # the engine's number: _Adapter
         self._of_blocks = {}  # (name, path): the _Adapters that blocks of this name may be of
         self._mistaken = _Adapter(None, content=self.UNKNOWN)  # one of them, if it may be any
-        self._lock = threading.Lock()
+        self._lock, self._warning = threading.Lock(), threading.Lock()
         # Looks are short and come before the engine loads, so they wait for no other look and no
         # read.
         self._looks, self._reads = Readers(_LOOKS), Readers(_READS, timeout_s, clock)
@@ -200,12 +200,12 @@ class Adapters:
                 self.unknown += settled
 
     def _warn(self, adapter, why):
-        """Logs the reason, once for each adapter."""
-        with self._lock:
-            first, adapter.warned = not adapter.warned, True
-        if first:
-            self._logger.warning("kvkeep: nothing is kept for the adapter %r: %s",
-                                 adapter.named[0], why)
+        """Logs the reason, once for each adapter, before any call for it returns."""
+        with self._warning:
+            if not adapter.warned:
+                adapter.warned = True
+                self._logger.warning("kvkeep: nothing is kept for the adapter %r: %s",
+                                     adapter.named[0], why)
 
 
 class Content(concurrent.futures.Future):
