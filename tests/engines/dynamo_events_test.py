@@ -17,12 +17,15 @@ import os
 import pathlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "client" / "c"))
+
+from daemon import free_port  # noqa: E402
 
 BLOCK = 16  # tokens of a chunk, and of the indexer's blocks
 PAYLOAD = 60_000
@@ -57,12 +60,6 @@ metrics: {{listen: ""}}
 events: {{zmq: "tcp://127.0.0.1:{port}", form: {form}}}
 state: {{dir: {dir}/state}}
 """
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def generated(root, folder):

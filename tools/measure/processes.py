@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
@@ -162,10 +163,15 @@ def serve(answer):
 
 
 def free_port():
-    """One of the loopback that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port of the loopback that was free just now. It lies below the kernel's ephemeral
+    ports, which a client could take before the server binds, and is random, as others look too."""
+    ephemeral = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    below = range(10_000, int(ephemeral.split()[0]))
+    for port in [*random.sample(below, min(100, len(below))), 0]:  # 0: any
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return probe.getsockname()[1]
+    raise OSError("no TCP port of 127.0.0.1 is free")
 
 
 def listens(port):
