@@ -126,6 +126,10 @@ class Flood:
         if acknowledges:
             self._read(peer)
             peer.sendall(frame(SETTINGS, ACK, 0))
+        if self.name in OF_SMALL_FRAMES:
+            many = make(1) * 4000  # made one by one they might be too few
+            while not self._stopped.is_set():
+                self._send_all(peer, bytearray(many))
         stream = 1
         while not self._stopped.is_set():
             out = bytearray()
@@ -177,7 +181,7 @@ class FloodTest(unittest.TestCase):
         """Returns how often each kind of hold and cut was counted."""
         counted = self.counters(daemon)
         before = most = private_mib(daemon.process.pid)
-        client = kvkeep.Client(daemon.endpoint, path="grpc")
+        client = kvkeep.Client(daemon.endpoint, path="grpc", timeout=20)
         namespace = client.namespace("m", tokens_per_chunk=16)
         flood = Flood(name, connect, connections)
         answered = 0
@@ -275,7 +279,7 @@ class FloodTest(unittest.TestCase):
     def test_a_client_with_many_calls_is_not_cut_off(self):
         daemon = self.start()
         before = self.counters(daemon)
-        with kvkeep.Client(daemon.endpoint, path="grpc") as client:
+        with kvkeep.Client(daemon.endpoint, path="grpc", timeout=20) as client:
             namespace = client.namespace("m", tokens_per_chunk=16)
             keys = [bytes([i]) * 32 for i in range(64)]
             threads = [threading.Thread(target=lambda: [namespace.lookup(keys, timeout=20)
