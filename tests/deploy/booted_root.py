@@ -121,7 +121,7 @@ def boot(folder, lower, packages):
         ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
          "--link-journal=no", "--console=pipe", f"--directory={root.path}",
          f"--machine=kvkeep-{os.getpid()}"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False)
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=800, check=False)
     answers = root.file("/probe/answers")
     if not answers.exists():
         print(f"systemd does not boot here: {done.stderr[-500:]}", file=sys.stderr)

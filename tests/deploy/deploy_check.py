@@ -242,7 +242,7 @@ def traced(folder):
         daemon = subprocess.Popen(["strace", "-f", "-qq", "-o", calls, BIN / "kvkeepd", "--config",
                                    config], stderr=log)
     endpoint = f"unix://{folder}/kv.sock"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     # The gRPC socket is the last to be opened.
     ping = [BIN / "kvkeep", "--endpoint", endpoint, "--path", "grpc", "ping"]
     while run(*ping).returncode != 0:
@@ -253,7 +253,8 @@ def traced(folder):
     for path in ("grpc", "local"):
         for words in (["put", "--durable", path, payload],
                       ["get", path, "--output", folder / "back"]):
-            done = run(BIN / "kvkeep", "--endpoint", endpoint, "--path", path, *words)
+            done = run(BIN / "kvkeep", "--endpoint", endpoint, "--path", path, "--timeout", "60s",
+                       *words)
             assert done.returncode == 0, (words, done.stdout, done.stderr)
         assert (folder / "back").read_bytes() == payload.read_bytes()
     pid = int(run("pgrep", "-P", str(daemon.pid), "kvkeepd").stdout.split()[0])
@@ -283,11 +284,13 @@ class Daemon(unittest.TestCase):
                          ["get", "k", "--output", folder / "b"]):
                 daemon = start(folder, env=environment)
                 try:
-                    done = run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", *verb)
-                    deadline = time.monotonic() + 30
+                    command = [BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock",
+                               "--timeout", "60s", *verb]
+                    done = run(*command)
+                    deadline = time.monotonic() + 120
                     while done.returncode == NOT_THERE and time.monotonic() < deadline:
                         time.sleep(0.1)  # for the device to join
-                        done = run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", *verb)
+                        done = run(*command)
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 finally:
                     daemon.send_signal(signal.SIGTERM)
@@ -354,7 +357,7 @@ def start(folder, **options):
     with open(folder / "log", "w", encoding="utf-8") as log:
         daemon = subprocess.Popen([BIN / "kvkeepd", "--config", folder / "kv.yaml"], stderr=log,
                                   **options)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     # The gRPC socket is the last to be opened.
     ping = [BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", "--path", "grpc", "ping"]
     while run(*ping).returncode != 0:
@@ -366,14 +369,14 @@ def start(folder, **options):
 def wait_for_line(folder, words, about):
     """Waits for a line of the log: the daemon answers a ping a moment before it logs what it
     serves."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while words not in (log := (folder / "log").read_text()):
         assert time.monotonic() < deadline, (about, log)
         time.sleep(0.05)  # for the daemon's next line
 
 
 def kvkeep(*words, code=0):
-    done = run(BIN / "kvkeep", "--json", "--timeout", "2s", *words)
+    done = run(BIN / "kvkeep", "--json", "--timeout", "60s", *words)
     assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
     return json.loads(done.stdout) if code == 0 else done.stderr
 

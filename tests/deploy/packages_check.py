@@ -52,7 +52,7 @@ def packing(folder, **environment):
 
 
 def finish(process):
-    said, complained = process.communicate(timeout=400)
+    said, complained = process.communicate(timeout=800)
     assert process.returncode == 0, said + complained
 
 
@@ -146,7 +146,7 @@ class Life(unittest.TestCase):
 
     def check(self, how):
         life = self.lives[how]
-        said, complained = life.communicate(timeout=400)
+        said, complained = life.communicate(timeout=800)
         if life.returncode == 77:
             self.skipTest(complained.strip())
         print(complained, file=sys.stderr, end="")

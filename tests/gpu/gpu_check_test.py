@@ -32,7 +32,7 @@ class GpuCheckTest(unittest.TestCase):
         return subprocess.run(
             [sys.executable, "-B", str(ROOT / "tools" / "gpu-check"), "--build", str(ASKED.build),
              "--mib", "8", "--rounds", "2", "--torch-python", "/nonexistent/python", *arguments],
-            env=env, capture_output=True, text=True, timeout=100, check=False)
+            env=env, capture_output=True, text=True, timeout=800, check=False)
 
     def dry_run(self, settings="", *arguments, **environment):
         return self.check("--dry-run", "--out", str(self.out / "kept"), *arguments,

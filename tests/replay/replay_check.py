@@ -58,7 +58,7 @@ class Daemon:
         log = open(self.directory / "kvkeepd.log", "ab")
         self.process = subprocess.Popen(
             [self.binaries / "kvkeepd", "--config", self.config], stderr=log, stdout=log)
-        for _ in range(600):
+        for _ in range(1200):
             ping = subprocess.run(self.command("ping"), capture_output=True)
             if ping.returncode == 0:  # and what G3 has is a hit
                 subprocess.run(self.command("wait", "--devices"), check=True, capture_output=True)
@@ -70,7 +70,7 @@ class Daemon:
 
     def await_session(self):
         """Waits for a client, which a slow machine takes a while to start."""
-        for _ in range(600):
+        for _ in range(1200):
             if self.json("status")["sessions"]:
                 return
             time.sleep(0.1)

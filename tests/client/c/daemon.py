@@ -69,7 +69,7 @@ class Daemon:
                 [self.binary, "--config", str(config)], stderr=log,
                 env=dict(os.environ, **self.settings),
                 preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not self._listens():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("kvkeepd does not serve:\n" + self.log())
@@ -95,7 +95,8 @@ class Daemon:
     def wait_joined(self):
         """Waits until its devices have joined. It serves before that, but what G3 has is a miss
         till then."""
-        subprocess.run([*self._tool(), "wait", "--devices"], check=True, capture_output=True)
+        subprocess.run([*self._tool(), "wait", "--devices", "--for", "120s"], check=True,
+                       capture_output=True)
 
     def restart(self):
         """Kills it. Its devices keep what they have then."""
@@ -107,7 +108,7 @@ class Daemon:
         """Waits until that many chunks are in G3, so that a kill loses none of them: a device's
         first sync tells the next start that its records are sure. The limit is for failing
         tests."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             said = self.status()
             counters = said["counters"]
@@ -120,7 +121,7 @@ class Daemon:
 
     def wait_beyond(self, chunks):
         """Waits until that many chunks put here are in its bucket."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while (said := self.status()["g4"])["written_chunks"] < chunks:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{chunks} chunks should be beyond the node: {said}")

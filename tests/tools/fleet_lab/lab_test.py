@@ -12,7 +12,7 @@ import unittest
 import path
 
 BUILD = pathlib.Path()
-PATIENCE_S = 120
+PATIENCE_S = 800
 # Without costs: a read that a busy machine makes late tells the daemon that reads are not worth it.
 SHORT = ["--no-cost", "--chunk-bytes", "64KiB", "--g2", "64MiB", "--g3", "64MiB", "--bins", "20",
          "--move", "0.5", "--pause-seconds", "1", "--timeout", "3", "--slack", "2"]
