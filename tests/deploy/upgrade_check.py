@@ -208,6 +208,10 @@ class Upgrade(unittest.TestCase):
         self.addCleanup(client.__exit__, None, None, None)  # its mapping of G2 ends with it
         self.addCleanup(client.kill)
         self.assertEqual(client.stdout.readline().strip(), path)
+        deadline = time.monotonic() + 60
+        while self.node.status()["tenants"][0]["chunks"] < CHUNKS:  # the worker puts them
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
         time.sleep(1.5)  # under load
         client.stdin.write("gets only\n")
         client.stdin.flush()

@@ -39,7 +39,8 @@ class OnGpu(direct.WithDaemon):
         return direct.Memory(blocks_first, scale, DEVICE.zeros)
 
     def make(self, *arguments):
-        return DeviceTransfers(*arguments, DEVICE)
+        with mock.patch.object(vllm_device, "_FIRST_S", 20):  # the first jobs need the memory
+            return DeviceTransfers(*arguments, DEVICE)
 
     def stop(self):
         """Stops all of its threads, as one of them would still answer."""

@@ -217,7 +217,7 @@ class CtypesTest(unittest.TestCase):
         begin = time.monotonic()
         for _ in range(50):
             self.assertEqual(self.engine.lookup(keys, 1)[0], UNAVAILABLE)
-        self.assertLess(time.monotonic() - begin, 2)
+        self.assertLess(time.monotonic() - begin, 10)
         self.daemon.start()
         self.assertEqual(kvkeep.kvkeep_wait_connected(self.engine.client, 30_000), 1)
         self.assertEqual(self.engine.put(1, b"again"), STORED)

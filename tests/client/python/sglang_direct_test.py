@@ -483,6 +483,7 @@ class Direct(WithDaemon):
             self.assertTrue(begun.wait(60))
             resetting = threading.Thread(target=lambda: (linker.reset(), over.set()))
             resetting.start()
+            self.assertTrue(linker._stopping.wait(60))
             self.assertFalse(over.wait(0.2))
             go.set()
             resetting.join()

@@ -372,7 +372,7 @@ class Failures(WithDaemon):
         pages = [engine.free.pop() for _ in range(11)]
         engine.step([engine.data(request.request_id, PROMPT, pages, 0, len(PROMPT))])
         engine.compute(PROMPT, pages, 0, 10)
-        settings("copy_delay_us 20000")
+        settings("copy_delay_us 100000")
         engine.after_forward()
         self.assertTrue(engine.scheduler.request_finished_by_layer_group(request, []))
         self.assertEqual(engine.finished([request.request_id]), set())

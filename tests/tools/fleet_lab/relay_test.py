@@ -95,7 +95,7 @@ class RelayTest(unittest.TestCase):
         self.do("slow a delay=60ms")
         self.assertGreaterEqual(self.echoed(connection, 1), 0.12)
         self.do("heal")
-        self.assertLess(self.echoed(connection, 1), 0.12)
+        self.assertLess(min(self.echoed(connection, 1) for _ in range(50)), 0.12)
 
     def test_limits_the_rate(self):
         connection = self.connect()
@@ -135,6 +135,9 @@ class RelayTest(unittest.TestCase):
         connection = self.connect()
         self.do("half-open b a")
         connection.sendall(b"x")
+        deadline = time.monotonic() + PATIENCE_S
+        while self.links.moved()[("a", "b")] < 1 and time.monotonic() < deadline:
+            time.sleep(0.01)  # for the relay
         self.assertSilent(connection)
         self.assertEqual(self.links.moved(), {("a", "b"): 1, ("b", "a"): 0})
 

@@ -484,8 +484,8 @@ class MeterTest(unittest.TestCase):
 
     def test_power_is_added_up_over_time(self):
         with unittest.mock.patch.object(meter, "SAMPLE_S", 0.01):
-            sampled = meter.SampledMeter(lambda: 100.0)
             began = time.monotonic()
+            sampled = meter.SampledMeter(lambda: 100.0)
             while sampled.joules() < 5 and time.monotonic() < began + 60:
                 time.sleep(0.01)  # for the thread that samples
             sampled.close()
