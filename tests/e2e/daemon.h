@@ -131,7 +131,7 @@ class Site {
 
 // Polls, as other processes send no events.
 bool Eventually(const std::function<bool()>& condition,
-                milliseconds timeout = milliseconds(10'000));
+                milliseconds timeout = milliseconds(60'000));
 
 // Returns the bytes that a directory's files take on disk.
 uint64_t DiskBytes(const std::string& dir);
