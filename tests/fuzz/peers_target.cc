@@ -1,5 +1,5 @@
 // What another node of the fleet may send: frames of a Fetch into an image, and the messages of
-// Find and Fetch. Whatever comes, each byte of the image is told once, none outside of it is
+// the other calls. Whatever comes, each byte of the image is told once, none outside of it is
 // written, and what was told well is what the frames said.
 #include <algorithm>
 #include <array>
@@ -110,9 +110,39 @@ void TakeFrames(InputReader& input) {
   reader.End();
 }
 
+void ParseOffers(const std::string& bytes, size_t offered) {
+  v1::OfferRequest offer;
+  if (offer.ParseFromString(bytes)) {
+    const absl::StatusOr<std::vector<OfferedChunk>> chunks = ParseOfferRequest(offer);
+    for (size_t i = 0; chunks.ok() && i < chunks->size(); ++i) {
+      KVKEEP_CHECK(ValidateShape((*chunks)[i].shape).ok());
+      KVKEEP_CHECK((*chunks)[i].id.ns == chunks->front().id.ns);
+    }
+    KVKEEP_CHECK(!chunks.ok() || (!chunks->empty() && chunks->size() <= kMostChunksAFind));
+  }
+  v1::OfferResponse answer;
+  if (answer.ParseFromString(bytes)) {
+    const absl::StatusOr<OfferAnswer> ends = ParseOfferResponse(answer, offered);
+    KVKEEP_CHECK(!ends.ok() || ends->chunks.size() == offered);
+  }
+}
+
+void ParseSummary(const std::string& bytes) {
+  v1::SummaryResponse response;
+  if (!response.ParseFromString(bytes)) return;
+  const absl::StatusOr<ChunkSummary> summary =
+      ChunkSummary::Parse(response.level(), std::move(*response.mutable_bits()));
+  if (!summary.ok()) return;
+  const std::vector<uint64_t> run = {0, 1, response.version(), UINT64_MAX};
+  const ChunkSummary::Answer front = summary->LookFromFront(run);
+  KVKEEP_CHECK(front.sampled <= run.size() && front.sampled - front.there <= 1);
+}
+
 void ParseMessages(InputReader& input) {
   const uint8_t asked = input.U8();
   const std::string bytes = input.RestText();
+  ParseOffers(bytes, asked);
+  ParseSummary(bytes);
   v1::FindRequest find;
   if (find.ParseFromString(bytes)) {
     const absl::StatusOr<std::vector<ChunkId>> ids = ParseFindRequest(find);
@@ -157,6 +187,11 @@ std::vector<FuzzInput> PeersSeeds() {
   ids[1].part = PartId(1);
   v1::FindResponse answer;
   ToFindResponse({PeerChunk{{1'000, 7}, Tier::kG3}, std::nullopt}, &answer);
+  v1::OfferResponse taken;
+  ToOfferResponse({.chunks = {OfferEnd::kTaken, OfferEnd::kHad}, .full = true}, &taken);
+  v1::SummaryResponse summary;
+  summary.set_version(7);
+  summary.set_bits(std::string(ChunkSummary::kBlockBytes, '\xff'));
   // Frames of 32 KiB each, as a node would send them, and one of each fault.
   FuzzInput whole = {1, 3, 0, 9};
   constexpr std::array<uint8_t, 5> kFrame = {6, 0xff, 0x07, 5, 0};
@@ -164,7 +199,11 @@ std::vector<FuzzInput> PeersSeeds() {
   std::vector<FuzzInput> seeds = {
       MessageSeed(0, ToFindRequest(ids).SerializeAsString()),
       MessageSeed(2, answer.SerializeAsString()),
-      MessageSeed(0, ToFetchRequest(ids[1], {1'000, 7}).SerializeAsString()), whole};
+      MessageSeed(0, ToFetchRequest(ids[1], {1'000, 7}).SerializeAsString()),
+      MessageSeed(0, ToOfferRequest({{ids[0], {1'000, 7}}, {ids[1], {9, 0}}}).SerializeAsString()),
+      MessageSeed(2, taken.SerializeAsString()),
+      MessageSeed(0, summary.SerializeAsString()),
+      whole};
   for (uint8_t fault = 0; fault < 6; ++fault) {
     seeds.push_back(whole);
     seeds.back()[4] = fault;
