@@ -162,6 +162,7 @@ void Filler::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status st
 
 void Filler::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, absl::Status status) {
   promotion.from()->NoteHeard();
+  if (status.ok()) promotion.NoteCame(*deps_.clock);
   GoOn(promotion, promotion.OnPieceRead(piece, bytes, status));
 }
 
@@ -216,7 +217,9 @@ void Filler::GoOn(Promotion& promotion, Promotion::Next next) {
     const std::optional<int> node =
         deps_.arena->NodeOf(promotion.to(), kHeaderBytes + pieces.first * kPieceBytes);
     ExecutorFor(promotion).PostNear(node, [this, &promotion, pieces] {
-      GoOn(promotion, promotion.OnVerified(pieces, verifier_.Verify(promotion, pieces)));
+      absl::Status status = verifier_.Verify(promotion, pieces);
+      if (status.ok()) promotion.NoteCame(*deps_.clock);
+      GoOn(promotion, promotion.OnVerified(pieces, std::move(status)));
     });
   }
   switch (next.end) {

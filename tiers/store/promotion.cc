@@ -167,9 +167,29 @@ bool Promotion::AreReady(const Pieces& pieces) const {
   return std::all_of(at(pieces.first), at(pieces.end), [](const Piece& one) { return one.ready; });
 }
 
+MonotonicTime Promotion::promised_now() const {
+  return wait_ == nullptr ? promised_ : std::max(promised_, wait_->until());
+}
+
 MonotonicTime Promotion::promised() const {
   MutexLock lock(&mu_);
-  return promised_;
+  return promised_now();
+}
+
+bool Promotion::may_be_late(MonotonicTime now) const {
+  MutexLock lock(&mu_);
+  const MonotonicTime until = promised_now();
+  return !told_late_ && until < MonotonicTime::max() && until > now;
+}
+
+void Promotion::WaitWith(std::shared_ptr<SharedWait> others) {
+  MutexLock lock(&mu_);
+  wait_ = std::move(others);
+}
+
+void Promotion::NoteCame(const Clock& clock) {
+  MutexLock lock(&mu_);
+  if (wait_ != nullptr) wait_->NoteCame(clock.Now());
 }
 
 void Promotion::Promise(MonotonicTime until) {
@@ -190,7 +210,7 @@ std::optional<absl::Status> Promotion::Await(const Pieces& pieces, Patience pati
   // First: who is told OK may ask for the checksums, which a promotion that has failed has not.
   if (!failure_.status.ok()) return told_failure();
   if (AreReady(pieces)) return absl::OkStatus();
-  const bool late = told_late_ || promised_ <= now;
+  const bool late = told_late_ || promised_now() <= now;
   if (late && patience == Patience::kAsPromised) return absl::UnavailableError("the chunk is late");
   waiters_.Add(
       pieces.first, pieces.end, patience == Patience::kToTheEnd,

@@ -26,12 +26,14 @@
 #include <utility>
 #include <vector>
 
+#include "tiers/base/clock.h"
 #include "tiers/base/mutex.h"
 #include "tiers/crypt/image_cipher.h"
 #include "tiers/store/aligned_page.h"
 #include "tiers/store/lower_tier.h"
 #include "tiers/store/piece_waiters.h"
 #include "tiers/store/read_queue.h"
+#include "tiers/store/shared_wait.h"
 
 namespace kvkeep::store_internal {
 
@@ -78,9 +80,16 @@ class Promotion {
   ChunkSlot slot() const { return slot_; }
   const ExtentList& to() const { return to_; }
   MonotonicTime deadline() const { return deadline_; }
-  // Returns when waiters are told that it is late, while it goes on; max(): never.
+  // Returns when waiters are told that it is late, while it goes on; max(): never. It may be later
+  // when it is asked again, as long as pieces come (WaitWith).
   MonotonicTime promised() const;
+  // Returns whether waiters will still be told that it is late, by an earlier Promise.
+  bool may_be_late(MonotonicTime now) const;
   void Promise(MonotonicTime until);
+  // Waits at least as long as the others that share this. Called once at most, before Promise.
+  void WaitWith(std::shared_ptr<SharedWait> others);
+  // Notes that a piece came, or was verified.
+  void NoteCame(const Clock& clock);
   uint64_t bytes() const { return shape_.blocks().value() * kBlockBytes; }
   size_t pieces() const { return shape_.pieces(); }
 
@@ -141,6 +150,7 @@ class Promotion {
     bool verifying = false;
     bool ready = false;
   };
+  MonotonicTime promised_now() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady(size_t piece) const { return pieces_[piece].ready; }
   bool AreReady(const Pieces& pieces) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeToVerify(size_t piece, Next& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -169,6 +179,7 @@ class Promotion {
   std::vector<Piece> pieces_;  // guarded by mu_, as IsReady is asked by waiters_
   size_t ready_ ABSL_GUARDED_BY(mu_) = 0;
   MonotonicTime promised_ ABSL_GUARDED_BY(mu_) = MonotonicTime::max();
+  std::shared_ptr<SharedWait> wait_ ABSL_GUARDED_BY(mu_);
   bool told_late_ ABSL_GUARDED_BY(mu_) = false;
   // How many pieces to read, verifications and headers.
   uint32_t outstanding_ ABSL_GUARDED_BY(mu_) = 0;

@@ -44,7 +44,9 @@ RecallingPtr Recaller::ForLookup(const LookupRequest& request,
   recalling->head_run = request.lease_mode != LeaseMode::kAllPresent;
   recalling->asked_at = clock_.Now();
   recalling->recompute_per_key = request.beyond.recompute_per_key;
-  if (request.beyond.recompute_per_key.count() == 0) recalling->wait = request.beyond.wait;
+  if (request.beyond.recompute_per_key.count() == 0) {
+    recalling->wait = std::max<std::chrono::nanoseconds>(request.beyond.wait, kLeastWaitForPieces);
+  }
   return recalling;
 }
 
@@ -223,7 +225,7 @@ bool Recaller::Bring(Section& section, const RecallingPtr& recalling, size_t i,
   ++recalling->left;
   remote_.recalling.insert(id);
   promotions_.Start(remote_, recalling->requester, slot, recalling->deadline);
-  if (recalling->wait.count() > 0) Promise(slot, clock_.Now() + recalling->wait);
+  if (recalling->wait.count() > 0) WaitForPieces(*recalling, slot);
   promotions_.AwaitAll(*promotions_.Find(slot),
                  [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
                    OnBrought(recalling, bytes, status);
@@ -275,10 +277,18 @@ void Recaller::Tick() {
   TellOfLatePromises();
 }
 
+void Recaller::WaitForPieces(Recalling& recalling, ChunkSlot slot) {
+  const MonotonicTime now = clock_.Now();
+  if (recalling.shared_wait == nullptr) {
+    recalling.shared_wait = std::make_shared<SharedWait>(recalling.wait, now);
+  }
+  promotions_.Find(slot)->WaitWith(recalling.shared_wait);
+  Promise(slot, now + recalling.wait);
+}
+
 void Recaller::Promise(ChunkSlot slot, MonotonicTime until) {
   Promotion& promotion = *promotions_.Find(slot);
-  const bool waits =
-      promotion.promised() < MonotonicTime::max() && promotion.promised() > clock_.Now();
+  const bool waits = promotion.may_be_late(clock_.Now());
   promotion.Promise(until);
   if (!waits) remote_.promised.emplace(until, slot);  // else its entry is moved when it is due
 }

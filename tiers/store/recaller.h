@@ -43,8 +43,10 @@ struct Recalling {
   bool head_run = false;  // the caller cannot use chunks behind one that is missing
   MonotonicTime asked_at{0}, answer_by{0};
   std::chrono::nanoseconds recompute_per_key{0};  // the caller's cost; 0: not known
-  // How long the caller waits for the chunks that the answer promises. 0: until `deadline`.
+  // How long the caller waits for the chunks that the answer promises, and again after each piece
+  // that comes. 0: until `deadline`.
   std::chrono::nanoseconds wait{0};
+  std::shared_ptr<SharedWait> shared_wait;  // of these chunks, once one is brought; null: no wait
   MonotonicTime deadline{MonotonicTime::max()};  // from then on nobody wants the chunks
 
   // Returns how long the caller would compute the first `first_ids` chunks.
@@ -116,6 +118,8 @@ class Recaller {
   bool MayBring(const Recalling& recalling, const ChunkId& id) const STORE_LOCKED;
   void OnBrought(const RecallingPtr& by, uint64_t bytes, const absl::Status& status);
   void Promise(ChunkSlot slot, MonotonicTime until) STORE_LOCKED;
+  // Promises the chunk for as long as pieces of its recall come.
+  void WaitForPieces(Recalling& recalling, ChunkSlot slot) STORE_LOCKED;
   void TellOfLatePromises() STORE_LOCKED;
 
   Chunks& chunks_;

@@ -80,7 +80,8 @@ struct ChunkSet {
 // How a lookup may search beyond the node (Store::LookupOrSearch, AskBeyond).
 struct BeyondOptions {
   // How long the search may take. If `recompute_per_key` is not known, a get waits for this time
-  // again for the chunks that were found. 0: there is no search.
+  // again, but at least kLeastWaitForPieces, for the chunks that were found, counted from the last
+  // piece of any of them that came. 0: there is no search.
   std::chrono::nanoseconds wait{0};
   // How long the caller takes to compute a missing key. Chunks that would take longer to come are
   // not brought, and reads that have begun end when that time is over. 0: not known.

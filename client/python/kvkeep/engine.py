@@ -21,8 +21,8 @@ class Options:
     endpoint: of the daemon; the node's unless given. path: auto, local or grpc.
     name: distinguishes engines that nothing else distinguishes: see each adapter.
     timeout_s: of a batch of loads or stores. lookup_timeout_s: after which a lookup is a miss.
-    remote_wait_s: how long a lookup may wait for chunks beyond the node. It does not wait if
-    nothing lies there or can be asked. 0: no search.
+    remote_wait_s: how long a lookup may wait for chunks beyond the node, and a load for the next
+    piece of them. It does not wait if nothing lies there or can be asked. 0: no search.
     """
 
     # Fields in seconds that are above 0 and at most 3600.

@@ -295,7 +295,7 @@ TEST_CASE("a search ends with the wait, and what it began when computing it woul
   CHECK(node.s.world.remote().read_deadline == now + 10 * milliseconds(30));
 }
 
-TEST_CASE("a get of what a lookup promised waits as long as that did, and it comes all the same") {
+TEST_CASE("a get of what a lookup promised waits for a while, and it comes all the same") {
   LostNode node;
   StoreTester& s = node.s;
   const LookupResult found = node.Ask(kNames);
@@ -310,7 +310,7 @@ TEST_CASE("a get of what a lookup promised waits as long as that did, and it com
     });
   };
   wait();
-  s.world.clock().Advance(milliseconds(49));
+  s.world.clock().Advance(kLeastWaitForPieces - milliseconds(1));
   s.store().Tick();
   CHECK(answer == "waiting");
   SECTION("nobody asks again") {
@@ -329,12 +329,52 @@ TEST_CASE("a get of what a lookup promised waits as long as that did, and it com
   }
   SECTION("who asks again is promised it again") {
     node.Ask(kNames);
-    s.world.clock().Advance(milliseconds(49));
+    s.world.clock().Advance(kLeastWaitForPieces - milliseconds(1));
     s.store().Tick();
     CHECK(answer != "UNAVAILABLE");
     s.world.clock().Advance(milliseconds(1));
     s.store().Tick();
     CHECK(answer != "waiting");
+  }
+  s.RunAll();
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("a get waits on while pieces of what its lookup promised come, and no longer") {
+  LostNode node;
+  StoreTester& s = node.s;
+  const LookupResult found = node.Ask(kNames);
+  std::vector<ChunkReader> readers;
+  std::vector<std::string> answers(kNames.size(), "waiting");
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    readers.push_back(s.Pin(kNames[i], found.lease));
+    readers[i].WhenReady(0, 1, [&answers, i](const absl::Status& status) {
+      answers[i] = status.ok() ? "ok" : absl::StatusCodeToString(status.code());
+    });
+  }
+  const MonotonicTime began = s.world.clock().Now();
+  const auto run = [&s](int tasks) {  // each 20 ms after the last one
+    for (int i = 0; i < tasks && s.world.RunOneAtRandom(); ++i) {
+      s.world.clock().Advance(milliseconds(20));
+      s.store().Tick();
+    }
+  };
+  SECTION("all come") {
+    run(1'000);
+    CHECK(answers == std::vector<std::string>(kNames.size(), "ok"));
+    CHECK(node.counters().late_waits == 0);
+    CHECK(s.world.clock().Now() - began > kLeastWaitForPieces);
+  }
+  SECTION("some come") {
+    run(30);
+    CHECK(node.counters().late_waits == 0);
+    CHECK(s.world.clock().Now() - began > kLeastWaitForPieces);
+    s.world.clock().Advance(kLeastWaitForPieces);
+    s.store().Tick();
+    CHECK(node.counters().late_waits ==
+          static_cast<uint64_t>(std::count(answers.begin(), answers.end(), "UNAVAILABLE")));
+    CHECK(node.counters().late_waits > 0);
+    CHECK(std::count(answers.begin(), answers.end(), "waiting") == 0);
   }
   s.RunAll();
   s.store().CheckInvariants();
