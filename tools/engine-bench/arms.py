@@ -32,15 +32,17 @@ LMCACHE, LMCACHE_PACKAGE = "KVKEEP_LMCACHE", "KVKEEP_LMCACHE_PACKAGE"
 class Arm:
     """asked: the command line (root, build). scale: sizes, as of engine_bench.Scale."""
 
-    def __init__(self, name, asked, model, scale):
+    def __init__(self, name, asked, model, scale, daemon=None):
+        """daemon: one that serves, of the caller; else arms that need one have their own."""
         if name not in NAMES:
             raise ValueError(f"no arm {name}: there are {', '.join(NAMES)}")
         self.name = name
         self._asked, self._model, self._scale = asked, model, scale
-        self._engine = self._daemon = self._lmcache = self._served = None
+        self._engine = self._lmcache = self._served = None
+        self._daemon, self._owns_daemon = daemon, daemon is None
         self._kept = set()  # chunks that the daemon should have
         self._dir = tempfile.mkdtemp(prefix="kvkeep-engine-bench-")
-        if name in ("kvkeep", "direct"):
+        if name in ("kvkeep", "direct") and self._owns_daemon:
             self._daemon = Daemon(asked.build / "bin" / "kvkeepd")
             self._daemon.settings = {
                 "KVKEEP_G2_CAPACITY": str(scale.tier_bytes),
@@ -106,7 +108,8 @@ class Arm:
             whole = vllm_engine.CHUNK_TOKENS
             self._kept.update(hash(tuple(prompt[:end])) for prompt in prompts
                               for end in range(whole, len(prompt) + 1, whole))
-            self._daemon.wait_clean(len(self._kept))
+            # Recalled chunks may stay in G2 alone; who brought the daemon knows.
+            self._daemon.wait_clean(len(self._kept) if self._owns_daemon else 0)
         return said
 
     def stop(self):
@@ -120,9 +123,9 @@ class Arm:
     def close(self):
         """Idempotent."""
         self.stop()
-        if self._daemon is not None:
+        if self._daemon is not None and self._owns_daemon:
             self._daemon.__exit__()
-            self._daemon = None
+        self._daemon = None
         if self._lmcache is not None:
             self._lmcache.close()
             self._lmcache = None

@@ -19,12 +19,15 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "engines"), str(ROOT / "tests" / "client" / "c"),
                 str(ROOT / "tools")]
+sys.path.append(str(ROOT / "tools" / "measure"))  # last: its `daemon` is another one
 
 import arms  # noqa: E402
 import engine_process  # noqa: E402
 import figures  # noqa: E402
+import moved as fleets  # noqa: E402
 import report  # noqa: E402
 import stores as storing  # noqa: E402
+import vllm_engine  # noqa: E402
 from load import Load  # noqa: E402
 from users import Users  # noqa: E402
 
@@ -105,13 +108,18 @@ class Bench:
         self.serving = Serving.of(asked, self.scale)
         self.rounds = asked.rounds or self.scale.rounds
         self.rows, self._arms = [], {}
-        self._make = lambda name: holder.enter_context(contextlib.closing(
-            arms.Arm(name, asked, model, self.scale)))
+        self.holder = holder
+        self._make = lambda name, **more: holder.enter_context(contextlib.closing(
+            arms.Arm(name, asked, model, self.scale, **more)))
 
     def arm(self, name):
         if name not in self._arms:
             self._arms[name] = self._make(name)
         return self._arms[name]
+
+    def arm_at(self, name, daemon):
+        """Returns a new arm at a daemon that serves."""
+        return self._make(name, daemon=daemon)
 
     def measure(self, arm, number, prompts, answer_tokens, called=None):
         """A row of it; what the engine said."""
@@ -161,6 +169,39 @@ def recall(bench, names):
             bench.measure(arm, number, [prompt], 1)
 
 
+def moved(bench, names):
+    """A prompt asked on node a, and the same one again: on a, when only its NVMe has it; on b,
+    which reads from its peer a; and on c, when a and b are gone and G4 has it."""
+    fleet = bench.holder.enter_context(fleets.Fleet(bench.asked.build, bench.scale.tier_bytes))
+    at, answers = {}, {}
+    for node in "abc":
+        fleet.nodes[node].start()
+        at[node] = bench.arm_at(names[0], fleet.nodes[node].daemon)
+        at[node].start()
+    for node in "ab":
+        fleet.nodes[node].wait_peers(1)
+
+    def ask(node, number, prompt, called):
+        at[node].restart()
+        said = bench.measure(at[node], number, [prompt], 1, called=called)
+        tokens = said["requests"][0]["tokens"]
+        if answers.setdefault(number, tokens) != tokens:
+            raise RuntimeError(f"round {number}, {called}: other tokens than when it was cold")
+
+    chunks = bench.scale.prompt_tokens // vllm_engine.CHUNK_TOKENS
+    for number in range(bench.rounds):
+        prompt = bench.fresh_prompt("moved", number)
+        ask("a", number, prompt, "cold")
+        fleet.nodes["a"].daemon.wait_beyond((number + 1) * chunks)
+        fleet.nodes["a"].evict()
+        ask("a", number, prompt, "own NVMe")
+        ask("b", number, prompt, "peer")
+    for gone in "ab":
+        fleet.nodes[gone].daemon.kill()
+    for number in range(bench.rounds):
+        ask("c", number, bench.fresh_prompt("moved", number), "G4")
+
+
 def no_hit(bench, names):
     """Prompts that nobody has, in engines that go on; one unmeasured round to warm up."""
     for name in names:
@@ -206,6 +247,7 @@ def stores(bench, names):
 # scenario: what runs it, its arms, what they are held to
 SCENARIOS = {"sessions": (sessions, ["none", "fs", "lmcache", "kvkeep"], ["none"]),
              "recall": (recall, ["dict", "kvkeep"], ["cold", "dict"]),
+             "moved": (moved, ["kvkeep"], ["own NVMe", "cold"]),
              "no-hit": (no_hit, ["none", "cpu", "kvkeep"], ["none", "cpu"]),
              "stores": (stores, ["kvkeep", "direct"], ["kvkeep"]),
              "serve": (serve, ["none", "cpu", "kvkeep", "direct", "lmcache"],
@@ -242,6 +284,9 @@ def arguments():
         asked.arms = [arm for arm in asked.arms if arm in SCENARIOS["stores"][1]]
         if not asked.arms:
             parser.error("stores: --arms kvkeep,direct")
+    if asked.scenario == "moved" and (len(asked.arms) != 1 or
+                                      not set(asked.arms) <= {"kvkeep", "direct"}):
+        parser.error("moved: --arms kvkeep or --arms direct")
     if asked.rounds is not None and asked.rounds < 1:
         parser.error("--rounds: at least 1")
     if asked.engines < 1 or asked.restart_engine_after < 0 or (asked.qps or 1) <= 0:

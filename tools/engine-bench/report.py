@@ -16,6 +16,11 @@ _ALWAYS = ("ttft_s", "itl_s", "tps", "hit_ratio")  # columns, measured or not
 PROMISES = {
     "recall": [("kvkeep", "cold", "ttft_s", "at most", 1 / 15),
                ("kvkeep", "dict", "ttft_s", "at most", 1.2)],
+    "moved": [("peer", "own NVMe", "ttft_s", "at most", 1.3),
+              ("peer", "cold", "ttft_s", "at most", 1.0),
+              ("G4", "cold", "ttft_s", "at most", 1.0),
+              ("peer", "own NVMe", "hit_ratio", "at least", 1.0),
+              ("G4", "own NVMe", "hit_ratio", "at least", 1.0)],
     "no-hit": [("kvkeep", "none", "ttft_s", "at most", 1.02),
                ("kvkeep", "none", "tps", "at least", 0.98)],
     "stores": [("direct", "kvkeep", "host_bytes", "at most", 0.55),

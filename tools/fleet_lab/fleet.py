@@ -10,8 +10,8 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 
+from certificates import make_certificates
 from daemon import built
 from processes import Server, listens_at, socket_path
 
@@ -22,27 +22,6 @@ G4_WRITE_BYTES_PER_SECOND = "1GiB"
 def name_of(node):
     """The node's name in the fleet, and in its certificate."""
     return f"{node}.lab"
-
-
-def _openssl(directory, *words):
-    done = subprocess.run(["openssl", *map(str, words)], cwd=directory, capture_output=True,
-                          text=True, check=False)
-    if done.returncode != 0:
-        raise OSError(f"openssl {words[0]}: {done.stderr.strip()}")
-
-
-def make_certificates(directory, nodes):
-    """Writes ca.pem, and NODE.pem and NODE.key for each node."""
-    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    _openssl(directory, "req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days",
-             "2", "-subj", "/CN=lab", "-addext", "keyUsage=critical,keyCertSign,digitalSignature")
-    for node in nodes:
-        (directory / f"{node}.ext").write_text(f"subjectAltName=DNS:{name_of(node)}\n")
-        _openssl(directory, "req", *new_key, "-keyout", f"{node}.key", "-out", f"{node}.csr",
-                 "-subj", f"/CN={node}")
-        _openssl(directory, "x509", "-req", "-in", f"{node}.csr", "-CA", "ca.pem", "-CAkey",
-                 "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{node}.ext", "-out",
-                 f"{node}.pem")
 
 
 def metrics_of(path):
@@ -129,7 +108,7 @@ class Node:
 
 def make_nodes(nodes, directory, network, links, storage, options):
     """Returns the Nodes by name, not started yet. storage: None for no G4."""
-    make_certificates(directory, nodes)
+    make_certificates(directory, {node: name_of(node) for node in nodes})
     key = directory / "fleet.key"
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
