@@ -157,10 +157,13 @@ void LocalEndpoint::Run() {
     const bool idle = connections_.empty() && !paused_ &&
                       context_->counters->closing_descriptors.load(std::memory_order_relaxed) == 0;
     loop_->RunOnce(idle ? milliseconds(-1) : tick, on_event);
-    if (clock_->Now() >= next_tick_) {
-      next_tick_ = clock_->Now() + tick;
-      Tick();
-    }
+    SettleTouched();
+    const MonotonicTime now = clock_->Now();
+    if (now < next_tick_) continue;
+    next_tick_ = now + tick;
+    // This thread may not have run for long: what clients said until `now` counts.
+    loop_->RunOnce(milliseconds(0), on_event);
+    Tick(now);
     SettleTouched();
   }
   connections_.clear();
@@ -294,13 +297,12 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
   }
 }
 
-void LocalEndpoint::Tick() {
+void LocalEndpoint::Tick(MonotonicTime now) {
   if (std::exchange(paused_, false)) {
     for (size_t i = 0; i < listeners_.size(); ++i) {
       loop_->Change(listeners_[i].socket.fd(), i + 1, EPOLLIN);
     }
   }
-  const MonotonicTime now = clock_->Now();
   for (const auto& [id, open] : connections_) open.connection->OnTick(buffer_, now);
   context_->counters->closing_descriptors = DescriptorCloser::OfProcess().closing();
 }

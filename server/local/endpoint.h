@@ -103,7 +103,7 @@ class LocalEndpoint {
   static bool HasPlaceForRefused(const Listener& listener, uid_t user);
   void GiveBackPlace(const Connected& closed);
   void PauseAccepting();
-  void Tick();
+  void Tick(MonotonicTime now);
   void SettleTouched();
 
   const std::shared_ptr<EventLoop> loop_;

@@ -65,6 +65,7 @@ int EventLoop::Wait(std::chrono::milliseconds timeout) {
   const auto wait = [this](int milliseconds) {
     return epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), milliseconds);
   };
+  if (timeout == std::chrono::milliseconds(0)) return wait(0);
   const auto began = std::chrono::steady_clock::now();
   const auto waited = [began] { return std::chrono::steady_clock::now() - began; };
   const bool poll = busy_.ShouldPoll();
