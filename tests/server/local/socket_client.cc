@@ -54,7 +54,7 @@ void EndpointTester::Start() {
                                                 .arena = arena.get(),
                                                 .copy_executor = copy_pool.get(),
                                                 .counters = &counters,
-                                                .clock = RealClock(),
+                                                .clock = clock,
                                                 .sockets = sockets,
                                                 .serving_state = [] { return 2u; }});
   INFO(started.status());

@@ -10,6 +10,7 @@
 #include "tests/fakes/scratch_dir.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/server/local/wire.h"
+#include "tiers/base/clock.h"
 #include "tiers/base/random.h"
 
 namespace kvkeep {
@@ -29,6 +30,7 @@ class EndpointTester {
   LocalCounters counters;
   LocalEndpoint::Options options;
   SocketWatch* sockets = nullptr;
+  Clock* clock = RealClock();  // of the endpoint
   std::unique_ptr<ThreadPool> copy_pool;
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Store> store;
