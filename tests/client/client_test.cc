@@ -233,7 +233,7 @@ TEST_CASE("server info and the admin calls answer") {
   CHECK(info->version == "fake");
   CHECK(info->state == "serving");
   CHECK(f.client->limits().max_keys_per_call == 65'536);
-  AdminClient admin(f.daemon.admin_endpoint(), Deadline(2'000));
+  AdminClient admin(f.daemon.admin_endpoint(), Deadline(60'000));
   const std::vector<std::byte> payload = Bytes(10, 1);
   REQUIRE(f.client->Put(f.ns, {Chunk(Key("a"), payload)}).ok());
   CHECK(admin.Status()->g2().chunks() == 1);

@@ -39,7 +39,7 @@ bool Eventually(F&& condition, int timeout_ms = 60'000) {
 }
 
 struct ClientFixture {
-  explicit ClientFixture(Deadline deadline = Deadline(5'000)) {
+  explicit ClientFixture(Deadline deadline = Deadline(60'000)) {
     auto connected = Client::Connect(
         {.endpoint = daemon.endpoint(), .client_name = "test", .default_deadline = deadline});
     REQUIRE(connected.ok());

@@ -42,8 +42,9 @@ struct Rig {
     Open("m");
   }
   void Open(const std::string& model) {
-    auto opened = Watch::Open({.client = {.endpoint = daemon.endpoint()},
-                               .ns = {.model = model, .tokens_per_chunk = 16, .parts = 2}});
+    auto opened = Watch::Open(
+        {.client = {.endpoint = daemon.endpoint(), .default_deadline = Deadline(60'000)},
+         .ns = {.model = model, .tokens_per_chunk = 16, .parts = 2}});
     REQUIRE(opened.ok());
     watch = *std::move(opened);
   }

@@ -13,7 +13,7 @@
 namespace kvkeep::client {
 
 // Deadline of a call that gets no answer; the daemon must have received its request by then.
-inline constexpr Deadline kUnanswered{500};
+inline constexpr Deadline kUnanswered{2'000};
 
 inline ChunkKey Key(const std::string& name) { return *ChunkKey::FromBytes(name); }
 

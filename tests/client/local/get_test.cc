@@ -239,7 +239,7 @@ TEST_CASE("a chunk whose bytes do not come in time costs no other chunk of its g
       f.daemon.SetProgress(first_word + 2, 1);
     });
     const auto got = f.Get(keys, {.lease = leased ? &*lease : nullptr,
-                                  .deadline = Deadline(2'000),
+                                  .deadline = Deadline(5'000),
                                   .destinations = absl::MakeSpan(to)});
     later.join();
     REQUIRE(got.ok());

@@ -90,6 +90,7 @@ TEST_CASE("a get without an answer is in use until that comes, whatever else is 
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kGetToGpu);
   CHECK(absl::IsDeadlineExceeded(get(use, kUnanswered).status()));
   CHECK(use->in_use());
+  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kGetToGpu) == 2; }));
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kPutFromGpuUntil);
   REQUIRE(get(other).ok());
   CHECK(region.in_use());

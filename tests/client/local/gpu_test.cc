@@ -233,6 +233,7 @@ TEST_CASE("a call without an answer by its deadline leaves its memory in use unt
   REQUIRE(rig.gpu->timeouts_ms().size() == 1);
   CHECK(rig.gpu->timeouts_ms()[0] <= kUnanswered.count() * 3 / 4);
   CHECK(rig.gpu->timeouts_ms()[0] >= 1);
+  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kGetToGpu) == 1; }));
   rig.daemon.Let();
   CHECK(Eventually([&] { return !region.in_use(); }));
 }
@@ -368,6 +369,7 @@ TEST_CASE("an end of a registration that was not answered in time may be asked f
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kUnregisterGpuMemory);
   CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));
   CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));  // it is still being closed
+  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kUnregisterGpuMemory) == 1; }));
   SECTION("and is told when the answer comes") {
     std::thread daemon([&] { rig.daemon.Let(); });
     const absl::Status closed = region.Unregister(Deadline(10'000));
@@ -422,6 +424,7 @@ TEST_CASE("a registration that was answered too late is undone before its memory
         PutStatus::kUnfinished);
   CHECK(absl::IsDeadlineExceeded(rig.last));
   CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));
+  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kRegisterGpuMemory) == 2; }));
   rig.daemon.script.hold = 0;
   rig.daemon.Let();
   CHECK(region.Unregister(Deadline(10'000)) == absl::OkStatus());
@@ -440,6 +443,7 @@ TEST_CASE("a region that is dropped is unregistered also while an earlier end is
     REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}, {.deadline = kUnanswered}) ==
             PutStatus::kUnfinished);
     REQUIRE(absl::IsDeadlineExceeded(rig.last));
+    REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kRegisterGpuMemory) == 2; }));
     rig.daemon.script.hold = static_cast<uint16_t>(Kind::kUnregisterGpuMemory);
     rig.daemon.Let();  // it came too late: its end is requested
     REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kUnregisterGpuMemory) == 1; }));

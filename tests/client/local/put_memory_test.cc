@@ -23,16 +23,19 @@ size_t PutMany(LocalFixture& f, size_t count, const std::string& name) {
   return stored;
 }
 
-// A transport that gives staging memory back soon.
-struct ImpatientFixture : LocalFixture {
-  ImpatientFixture() {
+// A transport that gives staging memory back when it was idle that long.
+struct IdleFixture : LocalFixture {
+  explicit IdleFixture(Deadline idle) {
     transport.reset(new LocalTransport({.socket = daemon.socket(),
-                                        .client_name = "impatient",
+                                        .client_name = "idle",
                                         .default_deadline = Deadline(10'000),
-                                        .staging_idle = Deadline(20)}));
+                                        .staging_idle = idle}));
     REQUIRE(transport->WaitFirstAttempt(Deadline(10'000)).ok());
     ns = *transport->OpenNamespace(spec, Deadline(0));
   }
+};
+struct ImpatientFixture : IdleFixture {
+  ImpatientFixture() : IdleFixture(Deadline(20)) {}
 };
 
 }  // namespace
@@ -108,7 +111,7 @@ TEST_CASE("a daemon that takes no memory of the client's and has none rejects, a
 }
 
 TEST_CASE("staging memory grows once puts wait for room in it") {
-  LocalFixture f;
+  IdleFixture f(Deadline(600'000));
   f.daemon.script.default_staging = 2 * kMiB;
   CHECK(PutMany(f, 1, "a") == 1);
   CHECK(f.daemon.requests(Kind::kStaging) == 1);

@@ -20,8 +20,9 @@ TEST_CASE("every call ends by its deadline, and a lease in a late reply is given
                        [&](auto acquired) { told = absl::IsDeadlineExceeded(acquired.status()); });
   CHECK(Eventually([&] { return told.load(); }));
   CHECK(Millis(began) >= 200);
-  CHECK(Millis(began) < 3'000);
+  CHECK(Millis(began) < 9'000);
   CHECK(f.daemon.released().empty());
+  REQUIRE(Eventually([&] { return f.daemon.requests(Kind::kGet) == 4; }));
   f.daemon.Let();
   CHECK(Eventually([&] { return f.daemon.released().size() == 4; }));
   CHECK(f.transport->stats().leases_reclaimed == 4);
@@ -111,7 +112,7 @@ TEST_CASE("a refusal, an absent socket and a silent daemon are told apart") {
   daemon.script.refuse = true;
   {
     LocalTransport refused({.socket = daemon.socket()});
-    const absl::Status why = refused.WaitFirstAttempt(Deadline(5'000));
+    const absl::Status why = refused.WaitFirstAttempt(Deadline(60'000));
     CHECK(absl::IsPermissionDenied(why));
     CHECK(why.message().find("allowed_uids") != absl::string_view::npos);
   }
@@ -119,14 +120,14 @@ TEST_CASE("a refusal, an absent socket and a silent daemon are told apart") {
   daemon.script.hang_hello = true;
   {
     LocalTransport silent({.socket = daemon.socket(), .default_deadline = Deadline(100)});
-    CHECK(absl::IsUnavailable(silent.WaitFirstAttempt(Deadline(5'000))));
+    CHECK(absl::IsUnavailable(silent.WaitFirstAttempt(Deadline(60'000))));
   }
   daemon.Stop();
   LocalTransport dead({.socket = daemon.socket()});
-  CHECK(absl::IsUnavailable(dead.WaitFirstAttempt(Deadline(5'000))));
+  CHECK(absl::IsUnavailable(dead.WaitFirstAttempt(Deadline(60'000))));
   daemon.RemoveSocket();
   LocalTransport absent({.socket = daemon.socket()});
-  CHECK(absl::IsNotFound(absent.WaitFirstAttempt(Deadline(5'000))));
+  CHECK(absl::IsNotFound(absent.WaitFirstAttempt(Deadline(60'000))));
 }
 
 TEST_CASE("a namespace that the daemon refuses is an error, and the session goes on") {
