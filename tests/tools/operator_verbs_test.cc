@@ -62,7 +62,7 @@ TEST_CASE("wait ends when the daemon serves, or when the devices asked for have 
 TEST_CASE("wait tells how far a device is that has not joined in time") {
   fakes::FakeDaemon daemon;
   daemon.admin.joining_answers = 1'000'000;
-  const CliResult late = Run(daemon, {"wait", "--device", "/fake", "--for", "250ms"});
+  const CliResult late = Run(daemon, {"wait", "--device", "/fake", "--for", "2s"});
   CHECK(late.code == kUnavailable);
   CHECK(late.out == "not yet:\n/fake: joining, its index is read: 7 records so far\n");
 }

@@ -89,8 +89,7 @@ TEST_CASE(
     const TestClient client(daemon);
     REQUIRE(client.PutChunk(1, "first").status() == v1::PUT_STATUS_STORED);
     Watcher watcher(client);
-    REQUIRE(watcher.Until([&] { return watcher.Where(1) == "23"; }));
-    CHECK(watcher.whole);
+    REQUIRE(watcher.Until([&] { return watcher.whole && watcher.Where(1) == "23"; }));
     CHECK(watcher.gaps == 1);
     epoch = watcher.epoch;
     REQUIRE(client.PutChunk(2, "second").status() == v1::PUT_STATUS_STORED);

@@ -49,7 +49,7 @@ TEST_CASE("a socket that lingers is closed in a moment, and Close does not wait 
   const auto begin = steady_clock::now();
   for (int i = 0; i < 100; ++i) closer.Close(lingering.Make(), 1);
   CHECK(Soon([&] { return closer.closing() == 0; }));
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(10));  // one lingers 100
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(60));  // one lingers 100
   CHECK(Soon([&] { return closer.threads() == 0; }));             // nothing is left of it
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("a Unix socket is closed in a moment, whatever lies unread in its queu
     closer.Close(std::move(ours), 1);
   }
   CHECK(Soon([&] { return closer.closing() == 0; }));
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(10));
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(60));
 }
 
 TEST_CASE("an owner whose descriptors are not closed keeps its own threads only") {

@@ -283,7 +283,7 @@ TEST_CASE("a connection that is held is told of again, and one that yields at on
   CHECK(t.Events() == 1);
   CHECK(t.Events() == 0);  // edge-triggered
   std::string resets(kPreface);
-  for (int i = 0; i < 1500; ++i) resets += Frame(FrameType::kReset, 0, 1, 4);
+  for (int i = 0; i < 3000; ++i) resets += Frame(FrameType::kReset, 0, 1, 4);
   CHECK(t.gate.BeginRead(t.connection()) > 0);
   REQUIRE(t.gate.Pass(t.connection(), Bytes(resets)));
   const uint64_t before = t.gate.holds(Http2Hold::kResets);
@@ -292,8 +292,9 @@ TEST_CASE("a connection that is held is told of again, and one that yields at on
   CHECK(t.gate.holds(Http2Hold::kResets) == before + 1);
   int events = 0;
   CHECK(Soon([&] { return (events += t.Events()) == 1; }));
-  CHECK(t.gate.BeginRead(t.connection()) == 0);  // 1,500 resets are more than one read
-  CHECK(t.Events() == 1);
+  int yields = 0;  // 3,000 resets are more than one read
+  for (; yields < 10 && t.gate.BeginRead(t.connection()) == 0; ++yields) CHECK(t.Events() == 1);
+  CHECK(yields > 0);
   CHECK(t.gate.BeginRead(t.connection()) > 0);
 }
 

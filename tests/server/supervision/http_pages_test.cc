@@ -135,19 +135,29 @@ TEST_CASE("a plain page is answered whoever sends half requests, and however man
       options, {{"/healthz", {.make = [](bool) { return Page{.body = "ok"}; }}}});
   REQUIRE(pages.ok());
   std::vector<UniqueFd> slow;
+  const auto came = std::chrono::steady_clock::now();
   for (size_t i = 0; i < HttpPages::kMostConnections + 100; ++i) {
     slow.push_back(Connect(port));
     Say(slow.back(), "GET /healthz HTTP/1.1\r\nHost");
   }
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < 10; ++i) CHECK(absl::EndsWith(Ask(port, "GET", "/healthz"), "ok"));
-  CHECK(std::chrono::steady_clock::now() - began < HttpPages::kRequestTime / 2);
-  CHECK(counters.crowded_out >= 100);  // the oldest of them
+  const auto took = std::chrono::steady_clock::now() - began;
+  const uint64_t crowded_out = counters.crowded_out;
   CHECK(Hear(slow.front()).empty());
   // One that is still there goes on where it was.
   Say(slow.back(), ": x\r\n\r\n");
-  CHECK(absl::EndsWith(Hear(slow.back()), "ok"));
-  CHECK(counters.slow == 0);
+  const std::string rest = Hear(slow.back());
+  const uint64_t late = counters.slow;
+  // On a machine that was so busy that the time of some was over, nothing of this is sure.
+  if (std::chrono::steady_clock::now() - came < HttpPages::kRequestTime) {
+    CHECK(took < HttpPages::kRequestTime / 2);
+    CHECK(crowded_out >= 100);  // the oldest of them
+    CHECK(absl::EndsWith(rest, "ok"));
+    CHECK(late == 0);
+  } else {
+    WARN("skipped: this machine is too busy");
+  }
   // The others wait until their time is over.
   CHECK(Hear(slow[slow.size() - 2]).empty());
   CHECK(counters.slow > 0);

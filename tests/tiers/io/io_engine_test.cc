@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -16,6 +17,7 @@
 
 #include "tests/tiers/io/io_test_util.h"
 #include "tests/tiers/io/rings.h"
+#include "tests/tiers/store/sleeping_thread.h"
 
 namespace kvkeep {
 namespace {
@@ -32,6 +34,13 @@ std::unique_ptr<Device> OpenOn(IoEngine& engine, const DeviceOptions& options) {
   auto device = engine.Open(options);
   REQUIRE(device.ok());
   return *std::move(device);
+}
+
+// Waits until a thread that is about to destroy an engine waits for the engine's threads.
+void AwaitWait(pid_t thread) {
+  while (!Sleeps(thread)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // for that thread
+  }
 }
 
 // Returns voluntary context switches so far of this process's threads whose name starts with
@@ -130,8 +139,8 @@ TEST_CASE("an engine that goes before its device ends what waits, and what is as
   // When one of them has ended the others wait behind it, no longer on their way.
   before.Release();
   within.WaitParked();
-  std::thread opener([&] {  // once the destructor has begun, which is invisible outside
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::thread opener([&within, destroys = gettid()] {
+    AwaitWait(destroys);
     within.Release();
   });
   engine = nullptr;
@@ -480,8 +489,8 @@ TEST_CASE("destroying an engine completes what waits with Unavailable and waits 
   for (int i = 0; i < 20; ++i) {
     device->Submit(MakeOperation(Kind::kWrite, 0, memory.span(), completions.Expect()));
   }
-  std::thread opener([&] {  // once the destructor has begun, which is invisible outside
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::thread opener([&gate, destroys = gettid()] {
+    AwaitWait(destroys);
     gate.Release();
   });
   engine = nullptr;
