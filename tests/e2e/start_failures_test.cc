@@ -45,6 +45,9 @@ void CheckFails(Site& site, int exit_status, const std::vector<std::string>& sai
   }
 }
 
+// A start waits until such a device is open or has failed to, however long that takes.
+Settings WithRequiredDevice() { return {.devices = {{.required = true}}}; }
+
 // A site whose daemon has run once and ended well.
 void RunOnce(Site& site) {
   site.Start();
@@ -52,14 +55,14 @@ void RunOnce(Site& site) {
 }
 
 TEST_CASE("G3's directory is a file") {
-  Site site;
+  Site site(WithRequiredDevice());
   WriteFile(site.path("nvme0"), "not a directory");
   CheckFails(site, kConfigError, {site.path("nvme0"), "directory", "name "});
   CHECK(ReadFile(site.path("nvme0")) == "not a directory");
 }
 
 TEST_CASE("G3's directory holds files of somebody else") {
-  Site site;
+  Site site(WithRequiredDevice());
   std::filesystem::create_directory(site.path("nvme0"));
   WriteFile(site.path("nvme0/thesis.tex"), "years of work");
   CheckFails(site, kConfigError, {site.path("nvme0"), "thesis.tex", "name an empty directory"});
@@ -170,7 +173,7 @@ TEST_CASE("the state directory cannot be written to") {
 
 // Nothing is written into a directory that others can write to.
 TEST_CASE("others may write to the state directory, or to G3's") {
-  Site site;
+  Site site(WithRequiredDevice());
   for (const char* name : {"state", "nvme0"}) {
     RunOnce(site);
     REQUIRE(chmod(site.path(name).c_str(), 0777) == 0);
@@ -185,7 +188,7 @@ TEST_CASE("the state directory, or G3's, is another user's") {
     WARN("skipped: needs root");
     return;
   }
-  Site site;
+  Site site(WithRequiredDevice());
   for (const char* name : {"state", "nvme0"}) {
     RunOnce(site);
     REQUIRE(chown(site.path(name).c_str(), 64123, 64123) == 0);
@@ -219,7 +222,7 @@ TEST_CASE("what others may look into is closed to them, and what is made is clos
 }
 
 TEST_CASE("a symbolic link stands where a file of the state or of G3 should be") {
-  Site site;
+  Site site(WithRequiredDevice());
   for (const char* name : {"state/lock", "state/devices", "state/identity", "nvme0/superblock"}) {
     RunOnce(site);
     std::filesystem::rename(site.path(name), site.path("aside"));
@@ -258,7 +261,7 @@ TEST_CASE("the TCP address is not loopback") {
 }
 
 TEST_CASE("the superblock is of a newer version") {
-  Site site;
+  Site site(WithRequiredDevice());
   RunOnce(site);
   std::string block = ReadFile(site.path("nvme0/superblock"));
   REQUIRE(block.size() == 4096);

@@ -63,7 +63,7 @@ TEST_CASE("the service manager is told of the start, of life, and of the stop") 
 TEST_CASE("a start that fails is never ready") {
   ManagerSocket socket;
   const ScopedVariable notify("NOTIFY_SOCKET", socket.path());
-  Site site;
+  Site site({.devices = {{.required = true}}});  // so that the start waits for it
   WriteFile(site.path("nvme0"), "not a directory");
   CHECK(site.StartAndAwaitEnd().exit_status == 78);
   while (const std::optional<Message> message = socket.Next(milliseconds(0))) {
