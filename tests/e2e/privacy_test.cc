@@ -28,6 +28,7 @@ constexpr char kMaster[] = "the master key, all 32 bytes of it";  // its first 3
 constexpr char kToken[] = "a-bearer-token-of-the-default-tenant",
                kWrongToken[] = "nobody-s-token-0001";
 constexpr size_t kBytes = 300'000;
+constexpr client::Deadline kPrivacyPatience{60'000};  // with a busy machine
 
 ChunkKey PrivateKey(int number) {
   return *ChunkKey::FromBytes(absl::StrCat(kKeyMark, absl::Dec(number, absl::kZeroPad8)));
@@ -91,7 +92,10 @@ std::unique_ptr<client::Client> Work(const client::ClientOptions& options) {
 }
 
 std::unique_ptr<client::Client> Work(const Site& site, client::PathChoice path) {
-  return Work({.endpoint = site.endpoint(), .client_name = "secretive", .path = path});
+  return Work({.endpoint = site.endpoint(),
+               .client_name = "secretive",
+               .default_deadline = kPrivacyPatience,
+               .path = path});
 }
 
 // Encryption at rest, and TLS with a token over TCP.
@@ -113,6 +117,7 @@ class Keys {
   client::ClientOptions ByTcp(const std::string& token) const {
     return {.endpoint = site_.settings.tcp,
             .client_name = "secretive",
+            .default_deadline = kPrivacyPatience,
             .security = {.ca_file = ca_.cert_file(), .token = token}};
   }
   // Adds the secrets of a daemon that has started.
@@ -231,7 +236,7 @@ TEST_CASE("no key, payload, metadata or secret is in the log, the metrics or the
     const auto prefetched = engine.client().Prefetch(engine.ns(), absl::MakeSpan(&key, 1));
     CHECK(prefetched.ok());
   }
-  CHECK(Eventually([&] { return site.Counter("corrupt_chunks") > 0; }));
+  CHECK(Eventually([&] { return site.Counter("corrupt_chunks") > 0; }, milliseconds(60'000)));
   listen();
   const Ending end = site.Stop();
   CHECK(end.exit_status == 0);

@@ -11,10 +11,10 @@
 
 namespace kvkeep::e2e {
 
-// Returns settings of a daemon with a local path that revokes a worker's leases after 1 s without
+// Returns settings of a daemon with a local path that revokes a worker's leases after 4 s without
 // an answer.
 inline Settings WithShortGrace() {
-  return {.local = true, .limits = "  session_grace: 1s\n  staging_per_session: 2MiB\n"};
+  return {.local = true, .limits = "  session_grace: 4s\n  staging_per_session: 2MiB\n"};
 }
 
 class WorkerProcess {
