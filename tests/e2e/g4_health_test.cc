@@ -13,6 +13,8 @@
 namespace kvkeep::e2e {
 namespace {
 
+constexpr milliseconds kHealthPatience{60'000};  // with a busy machine
+
 // The files of a fleet and of a bucket.
 struct G4Files {
   G4Files() {
@@ -38,7 +40,7 @@ size_t Occurrences(const std::string& text, const std::string& of) {
 }
 
 bool AwaitState(const Site& site, v1::G4State state) {
-  return Eventually([&] { return site.Status().g4().state() == state; });
+  return Eventually([&] { return site.Status().g4().state() == state; }, kHealthPatience);
 }
 
 // A server that refuses every request, in S3's words.
@@ -115,8 +117,8 @@ TEST_CASE("a directory that is absent, or whose mount is, costs misses until it 
   CHECK(engine.Hits(chunks) == chunks.size());
 
   std::filesystem::create_directories(path);  // where nothing is mounted
-  CHECK(Eventually([&] { return site.Status().g4().error_code() == "NotMarked"; },
-                   milliseconds(20'000)));
+  CHECK(
+      Eventually([&] { return site.Status().g4().error_code() == "NotMarked"; }, kHealthPatience));
   CHECK(site.Status().g4().state() == v1::G4_STATE_AWAY);
   CHECK_THAT(site.Status().g4().what_to_do(), Catch::Contains("kvkeep g4 init"));
   CHECK(std::filesystem::is_empty(path));

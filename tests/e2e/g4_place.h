@@ -43,4 +43,12 @@ inline size_t RecallLeading(Engine& engine, const std::vector<TestChunk>& chunks
   return hits;
 }
 
+// Recalls them again and again until all come: beside much other work one search may find too
+// little in its time.
+inline bool RecallsAll(Engine& engine, const std::vector<TestChunk>& chunks) {
+  return Eventually(
+      [&] { return RecallLeading(engine, chunks, std::chrono::seconds(2)) == chunks.size(); },
+      std::chrono::seconds(120));
+}
+
 }  // namespace kvkeep::e2e

@@ -73,11 +73,4 @@ struct PeerFleet {
   std::vector<std::unique_ptr<Engine>> engines;
 };
 
-// Recalls them again and again until all come: a peer has five milliseconds to say what it has.
-inline bool RecallsAll(Engine& engine, const std::vector<TestChunk>& chunks) {
-  return Eventually(
-      [&] { return RecallLeading(engine, chunks, std::chrono::seconds(2)) == chunks.size(); },
-      std::chrono::seconds(30));
-}
-
 }  // namespace kvkeep::e2e
