@@ -15,7 +15,7 @@ using client::GetStatus;
 using client::PutStatus;
 using std::chrono::steady_clock;
 
-constexpr client::Deadline kDeadline{20'000};  // of every call: none may take this long
+constexpr client::Deadline kDeadline{60'000};  // of every call: none may take this long
 constexpr auto kConfirmPatience = std::chrono::seconds(10);
 constexpr uint32_t kLeastAsked = 100;  // before a chunk is called lost
 

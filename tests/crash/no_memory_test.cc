@@ -26,8 +26,9 @@ TEST_CASE("allocations that fail under load: it goes on or ends at once, nothing
   Rig rig({.g2 = "48MiB", .devices = {{.capacity = "512MiB"}}, .local = true}, {.seed = seed});
   uint64_t ended = 0, refused = 0, unharmed = 0;
   INFO("seed " << seed);
-  // More cuts if the load was so slow that none had an effect.
-  for (uint64_t cycle = 0; cycle < (ended + refused > 0 ? cycles : 3 * cycles); ++cycle) {
+  // More cuts if the load was so slow that none had an effect, or nothing had to survive.
+  const auto missing = [&] { return ended + refused == 0 || rig.Sum().survived == 0; };
+  for (uint64_t cycle = 0; cycle < cycles || (cycle < 4 * cycles && missing()); ++cycle) {
     const uint64_t spare = kSpare[(seed + cycle) % kSpare.size()];
     INFO("cycle " << cycle << ", " << spare << " bytes to spare");
     REQUIRE(rig.Start());

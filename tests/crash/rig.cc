@@ -24,7 +24,7 @@ namespace kvkeep::crash {
 namespace {
 
 // Longer than any client's call may take (load.cc).
-constexpr milliseconds kClientPatience{60'000};
+constexpr milliseconds kClientPatience{150'000};  // longer than a call's deadline
 constexpr milliseconds kDiskPatience{60'000};
 // How long nothing may change: longer than between two syncs of a device, after which the blocks of
 // removed records come back.

@@ -160,6 +160,7 @@ TEST_CASE("a disk that hangs is shown, kept away from, and taken back when it an
   SickSite sick;
   sick.Fill();
   Engine engine(sick.site, {.deadline = kShort});
+  Engine patient(sick.site, {.name = "patient", .deadline = client::Deadline(60'000)});
   sick.disk.Hang(SICK_ALL);
   const auto began = steady_clock::now();
   CHECK(engine.Get(sick.cold[0]) != GetStatus::kHit);
@@ -172,13 +173,13 @@ TEST_CASE("a disk that hangs is shown, kept away from, and taken back when it an
   WARN("shown after " << std::chrono::duration<double>(took).count() << " s");
   // Now no call waits for it any more.
   const auto begin = steady_clock::now();
-  CHECK(engine.Get(sick.cold[1]) == GetStatus::kMiss);
-  CHECK_FALSE(PutDurable(engine, {10'001, kChunkBytes}));
-  CHECK((e2e::kSanitized || steady_clock::now() - begin < 5 * kShort));
+  CHECK(patient.Get(sick.cold[1]) == GetStatus::kMiss);
+  CHECK_FALSE(PutDurable(patient, {10'001, kChunkBytes}));
+  CHECK((e2e::kSanitized || steady_clock::now() - begin < std::chrono::seconds(30)));
   {
     ColdClient cold(sick);  // memory comes and goes, but none that a stuck read may yet write to
     do {
-      CHECK(engine.Hits(sick.warm) == sick.warm.size());
+      CHECK(patient.Hits(sick.warm) == sick.warm.size());
     } while (steady_clock::now() - began < LongHang());
     CHECK(cold.Stop() == 0);
   }
@@ -187,7 +188,7 @@ TEST_CASE("a disk that hangs is shown, kept away from, and taken back when it an
   Engine after(sick.site);
   CHECK(Eventually([&] { return after.Hits(sick.cold) == kCold; }, milliseconds(30'000)));
   CHECK(PutDurable(after, {10'002, kChunkBytes}));
-  CHECK(after.wrong_bytes + engine.wrong_bytes == 0);
+  CHECK(after.wrong_bytes + engine.wrong_bytes + patient.wrong_bytes == 0);
   sick.StopInTime();
 }
 
