@@ -31,8 +31,8 @@ Settings StallSettings(const std::string& stall) {
 
 TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end after the timeout") {
   constexpr uint64_t kSessionBytes = (128 << 20) / 8;  // half of a quarter
-  constexpr size_t kGets = 48;
-  Site site(StallSettings("1200ms"));
+  constexpr size_t kGets = 24;
+  Site site(StallSettings("3s"));
   site.Start();
   Engine engine(site, {.name = "bystander", .path = client::PathChoice::kGrpc});
   const std::vector<TestChunk> chunks = Chunks(1, kSlowChunks, kSlowChunkBytes);
@@ -59,7 +59,7 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
   REQUIRE(Eventually([&] { return site.Counter("pinned_bytes") >= kSessionBytes; }));
   uint64_t most = 0, hits = 0, number = 1000;
   // Until the last one is cut off: they take turns, as each gets room when the one before it ends.
-  const auto give_up = steady_clock::now() + milliseconds(60'000);
+  const auto give_up = steady_clock::now() + milliseconds(180'000);
   while (site.Counter("open_get_streams") > 0 && steady_clock::now() < give_up) {
     most = std::max(most, site.Counter("pinned_bytes"));
     hits += engine.Get(chunks[hits % kSlowChunks]) != GetStatus::kUnfinished;
@@ -116,7 +116,7 @@ TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; othe
 }
 
 TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
-  Site site(StallSettings("3s"));
+  Site site(StallSettings("20s"));
   site.Start();
   Engine engine(site);
   const std::vector<TestChunk> chunks = Chunks(1, 6, kSlowChunkBytes);
@@ -160,7 +160,9 @@ TEST_CASE("a put whose client says no more is ended, and its space is others'") 
   site.Start();
   RawSession half(site.endpoint());
   half.PutHalf({1, 8 << 20});
-  REQUIRE(Eventually([&] { return site.Status().g2().reserved_bytes() > 0; }));
+  REQUIRE(Eventually([&] {  // it may have been ended already
+    return site.Status().g2().reserved_bytes() > 0 || site.Counter("stalled_streams") > 0;
+  }));
   const auto began = steady_clock::now();
   REQUIRE(Eventually([&] { return site.Status().g2().reserved_bytes() == 0; }));
   CHECK((kSanitized || steady_clock::now() - began < milliseconds(10'000)));

@@ -14,12 +14,12 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPeerTimeout{3'000};  // a busy peer has to answer within a third of it
+constexpr milliseconds kPeerTimeout{9'000};  // a busy peer has to answer within a third of it
 // Slack for a busy machine. A daemon that waits for gRPC's own timeouts takes 20 s and more.
-constexpr milliseconds kNoticeSlack{5'000};
+constexpr milliseconds kNoticeSlack{10'000};
 // gRPC by default stops asking a peer after two pings without data, so this is long enough for
 // four.
-constexpr milliseconds kIdle{4 * kPeerTimeout};
+constexpr milliseconds kIdle{3 * kPeerTimeout};
 
 struct RelayedScene {
   RelayedScene() : port(FreePort()), site(SettingsFor(port)) {
@@ -64,7 +64,7 @@ TEST_CASE("what a client held whose machine is gone comes back within limits.pee
         return status.g2().leased_bytes() == 0 && status.g2().reserved_bytes() == 0 &&
                status.sessions_size() == 1;
       },
-      milliseconds(30'000)));
+      milliseconds(60'000)));
   const auto took = duration_cast<milliseconds>(steady_clock::now() - gone);
   WARN("given back after " << took.count() << " ms, limits.peer_timeout is "
                            << kPeerTimeout.count());
@@ -82,7 +82,7 @@ TEST_CASE("a client notices a daemon whose machine is gone, though it has nothin
 
   scene.relay->Vanish();
   const auto gone = steady_clock::now();
-  REQUIRE(Eventually([&] { return !engine.client().connected(); }, milliseconds(30'000)));
+  REQUIRE(Eventually([&] { return !engine.client().connected(); }, milliseconds(60'000)));
   const auto took = duration_cast<milliseconds>(steady_clock::now() - gone);
   WARN("noticed after " << took.count() << " ms, peer_timeout is " << kPeerTimeout.count());
   CHECK(took < kPeerTimeout + kNoticeSlack);
