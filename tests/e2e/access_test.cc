@@ -78,7 +78,7 @@ struct Secured {
   std::string WhyNot(const SecurityOptions& security) const {
     auto connected = client::Client::Connect({.endpoint = endpoint(),
                                               .client_name = "refused",
-                                              .default_deadline = milliseconds(5'000),
+                                              .default_deadline = milliseconds(20'000),
                                               .security = security});
     if (!connected.ok()) return connected.status().ToString();
     return (*connected)->GetServerInfo().status().ToString();
@@ -170,7 +170,7 @@ TEST_CASE("the other side's speaking no TLS is told as that") {
   const TestCa ca(site.path(""), "ca");
   const auto connected = client::Client::Connect({.endpoint = site.settings.tcp,
                                                   .client_name = "t",
-                                                  .default_deadline = milliseconds(5'000),
+                                                  .default_deadline = milliseconds(20'000),
                                                   .security = {.ca_file = ca.cert_file()}});
   REQUIRE(connected.ok());
   const std::string why = (*connected)->GetServerInfo().status().ToString();

@@ -37,7 +37,8 @@ struct Tally {
 class Worker {
  public:
   Worker(const Site& site, int number, Tally* tally)
-      : engine_(site, {.name = "worker " + std::to_string(number)}),
+      : engine_(site,
+                {.name = "worker " + std::to_string(number), .deadline = client::Deadline(60'000)}),
         random_(static_cast<uint64_t>(number) * 977 + 5),
         tally_(tally) {}
 

@@ -50,7 +50,7 @@ std::map<std::string, double> Metrics(int port) {
 
 TEST_CASE(
     "SIGTERM writes back what is dirty and ends with 0; after the restart all of it is a hit") {
-  Site site({.g2 = "128MiB", .devices = {{.capacity = "256MiB"}}});
+  Site site({.g2 = "128MiB", .devices = {{.capacity = "256MiB"}}, .drain_timeout = "45s"});
   site.Start();
   const std::vector<TestChunk> chunks = Chunks(1, 50, (1 << 20) + 9);
   Engine engine(site);
@@ -116,7 +116,7 @@ TEST_CASE(
   CHECK(absl::StrContains(put.message + engine.error.ToString(), "draining"));
   auto late = client::Client::Connect({.endpoint = site.endpoint(),
                                        .client_name = "late",
-                                       .default_deadline = milliseconds(5'000)});
+                                       .default_deadline = milliseconds(20'000)});
   REQUIRE(late.ok());
   CHECK_FALSE((*late)->connected());
   const auto refused = (*late)->GetServerInfo();

@@ -1,6 +1,7 @@
 // A start that needs another arena while engines map the old one, which fills the mount.
 #include <absl/strings/match.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
@@ -64,7 +65,8 @@ TEST_CASE("engines let go of an arena that is no more, and the next one has all 
   CHECK(engine.Hits(chunks) == chunks.size());
   site.Kill();
   site.settings.segment_bytes = "8MiB";
-  CHECK(site.Start() < milliseconds(10'000));  // while the engine lives
+  site.Start();  // while the engine lives
+  CHECK_FALSE(absl::StrContains(site.Log(), "G2 waits for memory"));
   CHECK(site.AwaitLog("capacity or segment size changed"));
   CHECK(Eventually([&] { return HasAll(site); }, milliseconds(20'000)));
   REQUIRE(Eventually([&] { return engine.PutAll(chunks); }));
@@ -88,7 +90,8 @@ TEST_CASE("beside a lease on all of the former arena it serves, and has the rest
   std::string block = ReadFile(site.path("nvme0/superblock"));
   block[100] = static_cast<char>(block[100] + 1);
   WriteFile(site.path("nvme0/superblock"), block);
-  CHECK(site.Start() < milliseconds(10'000));
+  site.Start();
+  CHECK_FALSE(absl::StrContains(site.Log(), "G2 waits for memory"));
   CheckHasPart(site);
   const std::vector<TestChunk> small = Chunks(100, 5, 60'000);
   REQUIRE(Eventually([&] { return engine.PutAll(small); }));
@@ -145,13 +148,15 @@ TEST_CASE("where there is too little for every segment the start waits until a l
   auto held = PutAndHold(engine, chunk);
   site.Kill();
   site.settings.segment_bytes = "8MiB";
-  std::thread lets_go([&held] {
+  std::atomic<bool> lets_go_now{false};
+  std::thread lets_go([&] {
     std::this_thread::sleep_for(std::chrono::seconds(8));  // longer than an idle client keeps it
+    lets_go_now = true;
     held = absl::CancelledError();
   });
-  const milliseconds took = site.Start();
+  site.Start();
+  CHECK(lets_go_now);
   lets_go.join();
-  CHECK(took > milliseconds(7'000));
   CHECK(absl::StrContains(site.Log(), "G2 waits for memory"));
   CHECK(Eventually([&] { return engine.PutAll({chunk}); }));
 }

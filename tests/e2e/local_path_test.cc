@@ -9,7 +9,6 @@ namespace kvkeep::e2e {
 namespace {
 
 using client::Path;
-using std::chrono::steady_clock;
 
 Settings WithLocal() {
   Settings settings;
@@ -41,8 +40,10 @@ TEST_CASE("what was put by one path is there by the other") {
   Engine local(site);
   const auto chunks = Chunks(1, 5, 700'000);
   REQUIRE(local.PutAll(chunks));
-  auto remote = client::Client::Connect(
-      {.endpoint = site.endpoint(), .client_name = "g", .path = client::PathChoice::kGrpc});
+  auto remote = client::Client::Connect({.endpoint = site.endpoint(),
+                                         .client_name = "g",
+                                         .default_deadline = client::Deadline(60'000),
+                                         .path = client::PathChoice::kGrpc});
   REQUIRE(remote.ok());
   CHECK((*remote)->path().path == Path::kGrpc);
   const auto info = (*remote)->GetServerInfo();
@@ -77,13 +78,12 @@ TEST_CASE("chunks of G3 come by the local path, verified, after a kill") {
 
 TEST_CASE("a stop with local sessions open ends in time, and the next start listens again") {
   Site site(WithLocal());
+  site.settings.drain_timeout = "120s";
   site.Start();
   Engine engine(site);
   REQUIRE(engine.PutAll(Chunks(1, 10, 1'000'000)));
-  const auto before = steady_clock::now();
-  const Ending ending = site.Stop();
+  const Ending ending = site.Stop();  // fails the test if the daemon waits for the sessions
   CHECK(ending.exit_status == 0);
-  CHECK(steady_clock::now() - before < std::chrono::seconds(10));
   site.Start();
   CHECK(Eventually([&] { return engine.Hits(Chunks(1, 10, 1'000'000)) == 10; }));
   CHECK(Eventually([&] { return engine.client().path().path == Path::kLocal; }));

@@ -131,7 +131,9 @@ TEST_CASE("a user who is not allowed is refused at both listeners, with the reas
   site.Start();
   for (const PathChoice choice : {PathChoice::kLocal, PathChoice::kGrpc, PathChoice::kAuto}) {
     INFO("path choice " << static_cast<int>(choice));
-    const auto client = client::Client::Connect({.endpoint = site.endpoint(), .path = choice});
+    const auto client = client::Client::Connect({.endpoint = site.endpoint(),
+                                                 .default_deadline = client::Deadline(60'000),
+                                                 .path = choice});
     REQUIRE(client.ok());
     CHECK_FALSE((*client)->connected());
     const absl::Status refused = (*client)->GetServerInfo().status();
@@ -192,6 +194,7 @@ TEST_CASE("a tenant's client gets its own segments only, and cannot name another
   INFO(named);
   CHECK_FALSE(named.ok());
   auto theirs = client::Client::Connect({.endpoint = "unix://" + site.path("other.sock"),
+                                         .default_deadline = client::Deadline(60'000),
                                          .path = PathChoice::kLocal,
                                          .local_socket = site.path("other-local.sock")});
   REQUIRE(theirs.ok());
@@ -215,7 +218,8 @@ TEST_CASE("a TCP client that asks for the local path is told why there is none")
       client::Client::Connect({.endpoint = site.settings.tcp, .path = PathChoice::kLocal}).status();
   CHECK(absl::IsInvalidArgument(refused));
   CHECK(absl::StrContains(refused.message(), "Unix socket"));
-  const auto client = client::Client::Connect({.endpoint = site.settings.tcp});
+  const auto client = client::Client::Connect(
+      {.endpoint = site.settings.tcp, .default_deadline = client::Deadline(60'000)});
   REQUIRE(client.ok());
   CHECK((*client)->GetServerInfo().ok());
   CHECK((*client)->path().why == "grpc: the endpoint is TCP");

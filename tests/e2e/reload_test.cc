@@ -259,7 +259,7 @@ TEST_CASE("another token file is taken over, and the one of before lets nobody i
   site.Start();
   const auto may_come_in = [&](const char* name) {
     Engine engine(site.settings.tcp,
-                  {.deadline = milliseconds(2'000), .security = {.token_file = site.path(name)}});
+                  {.deadline = milliseconds(20'000), .security = {.token_file = site.path(name)}});
     return engine.client().connected();
   };
   CHECK(may_come_in("old"));

@@ -92,7 +92,7 @@ class DurablePuts {
  private:
   void PutWhileItGoes(const Site& site) {
     try {
-      Engine engine(site, {.deadline = client::Deadline(5000)});
+      Engine engine(site, {.deadline = client::Deadline(20'000)});
       while (!stop_) {
         const TestChunk chunk{.number = next_++, .bytes = 4000};
         const client::PutStatus status = engine.Put(chunk, {.durable = true}).status;

@@ -30,8 +30,8 @@ constexpr size_t kWatchedChunkBytes = 100'000;
 class Picture {
  public:
   explicit Picture(const Site& site) {
-    auto opened =
-        Watch::Open({.client = {.endpoint = site.endpoint()}, .ns = Engine::DefaultSpec()});
+    auto opened = Watch::Open({.client = {.endpoint = site.endpoint(), .default_deadline = kLong},
+                               .ns = Engine::DefaultSpec()});
     REQUIRE(opened.ok());
     watch_ = *std::move(opened);
   }
