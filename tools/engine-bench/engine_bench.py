@@ -188,9 +188,14 @@ def moved(bench, names):
         if answers.setdefault(number, tokens) != tokens:
             raise RuntimeError(f"round {number}, {called}: other tokens than when it was cold")
 
-    chunks = bench.scale.prompt_tokens // vllm_engine.CHUNK_TOKENS
+    def prompt_of(number):
+        return bench.scale.load.say(tokens, "moved", number)
+
+    # For fewer than eight chunks, nobody beyond the node is asked.
+    tokens = max(bench.scale.prompt_tokens, 12 * vllm_engine.CHUNK_TOKENS + 1)
+    chunks = tokens // vllm_engine.CHUNK_TOKENS
     for number in range(bench.rounds):
-        prompt = bench.fresh_prompt("moved", number)
+        prompt = prompt_of(number)
         ask("a", number, prompt, "cold")
         fleet.nodes["a"].daemon.wait_beyond((number + 1) * chunks)
         fleet.nodes["a"].evict()
@@ -199,7 +204,7 @@ def moved(bench, names):
     for gone in "ab":
         fleet.nodes[gone].daemon.kill()
     for number in range(bench.rounds):
-        ask("c", number, bench.fresh_prompt("moved", number), "G4")
+        ask("c", number, prompt_of(number), "G4")
 
 
 def no_hit(bench, names):
