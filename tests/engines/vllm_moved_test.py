@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Real vLLM engines on a CPU at three nodes of a fleet: what one node computed, the others recall.
 
-    vllm_moved_test.py --root SOURCES --build build/release   (with vLLM's Python, as tests/engines/run)
+    vllm_moved_test.py --root SOURCES --build build/release
+                                                 (with vLLM's Python, as tests/engines/run has it)
 
 Runs tools/engine-bench's scenario `moved` as a toy, which fails by itself if tokens differ. Here:
 the whole prompt came, by the peer and, once the peer is gone, by G4.
