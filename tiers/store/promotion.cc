@@ -176,6 +176,11 @@ MonotonicTime Promotion::promised() const {
   return promised_now();
 }
 
+bool Promotion::keeps_until(MonotonicTime time) const {
+  MutexLock lock(&mu_);
+  return !told_late_ && promised_now() >= time;
+}
+
 bool Promotion::may_be_late(MonotonicTime now) const {
   MutexLock lock(&mu_);
   const MonotonicTime until = promised_now();

@@ -83,6 +83,8 @@ class Promotion {
   // Returns when waiters are told that it is late, while it goes on; max(): never. It may be later
   // when it is asked again, as long as pieces come (WaitWith).
   MonotonicTime promised() const;
+  // Returns whether waiters will be told nothing before `time`.
+  bool keeps_until(MonotonicTime time) const;
   // Returns whether waiters will still be told that it is late, by an earlier Promise.
   bool may_be_late(MonotonicTime now) const;
   void Promise(MonotonicTime until);

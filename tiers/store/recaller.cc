@@ -75,7 +75,7 @@ void Recaller::PromiseWhatComes(const ChunkSet& chunks, Links found, MonotonicTi
     if (slot == kNoSlot || !chunks_.table.StillIs(slot, chunks.id(i))) continue;
     const Chunk& chunk = chunks_.table.at(slot);
     if (!chunk.recalled || chunk.g2_state != G2State::kReading) continue;
-    if (promotions_.Find(slot)->promised() < until) Promise(slot, until);
+    if (!promotions_.Find(slot)->keeps_until(until)) Promise(slot, until);
   }
   chunks_.Count(static_cast<uint32_t>(work::kLook * found.size()));
 }

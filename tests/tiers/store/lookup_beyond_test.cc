@@ -375,6 +375,21 @@ TEST_CASE("a get waits on while pieces of what its lookup promised come, and no 
           static_cast<uint64_t>(std::count(answers.begin(), answers.end(), "UNAVAILABLE")));
     CHECK(node.counters().late_waits > 0);
     CHECK(std::count(answers.begin(), answers.end(), "waiting") == 0);
+    // More come, so who asks now is promised the rest again.
+    run(2);
+    node.Ask(kNames);
+    const auto late = [&](size_t i) {
+      std::string told = "waiting";
+      readers[i].WhenReady(0, 1, [&told](const absl::Status& status) {
+        told = status.ok() ? "ok" : absl::StatusCodeToString(status.code());
+      });
+      const bool is_late = told == "UNAVAILABLE";
+      s.RunAll();
+      return is_late;
+    };
+    for (size_t i = 0; i < kNames.size(); ++i) {
+      if (answers[i] == "UNAVAILABLE") CHECK_FALSE(late(i));
+    }
   }
   s.RunAll();
   s.store().CheckInvariants();
