@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> OpenFleet(const PeersOptions& options, St
                    .store = storage->store(),
                    .state = state,
                    .executor = storage->copy_executor(),
+                   .background = storage->background_executor(),
                    .log = log,
                    .clock = RealClock(),
                    .random = RealRandom()});

@@ -24,7 +24,7 @@ Fleet::Fleet(const FleetOptions& options, const Parts& parts)
           [store = parts.store, tenants = options.shared_tenants](TakeName take) {
             store->NameForPeers(tenants, take);
           },
-          parts.executor, parts.clock),
+          parts.background, parts.clock),
       service_({.seal = {parts.source->place(), parts.source->mac_key()},
                 .limits = {.bytes_per_second = options.serve_bytes_per_second,
                            .pinned_bytes = options.serve_pinned_bytes},

@@ -43,6 +43,7 @@ class Fleet final : public HandOver {
     Store* store;
     ServerState* state;
     Executor* executor;
+    Executor* background;  // for work that nobody waits for
     const Log* log;
     const Clock* clock;
     RandomSource* random;

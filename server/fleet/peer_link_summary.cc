@@ -30,14 +30,14 @@ void PeerLink::WantSummary(size_t most_bytes) {
 
 void PeerLink::AskSummary() {
   const MonotonicTime now = parts_.clock->Now();
-  const auto call = std::make_shared<SummaryAsked>();
+  uint64_t version = 0;
   {
     MutexLock lock(&mu_);
     if (summary_.most_bytes == 0 || summary_.asking || now < summary_.next) return;
     if (state_ != State::kUp) return;
     summary_.asking = true;
     summary_.next = now + options_.summary_every;
-    call->request.set_version(summary_.version);
+    version = summary_.version;
   }
   const std::optional<Begun> begun =
       BeginCall(now + options_.summary_within, {.watched = false, .is_use = false});
@@ -46,6 +46,8 @@ void PeerLink::AskSummary() {
     summary_.asking = false;
     return;
   }
+  const auto call = std::make_shared<SummaryAsked>();
+  call->request.set_version(version);
   call->stub = v1::Peer::NewStub(begun->channel);
   call->stub->async()->Summary(
       begun->context.get(), &call->request, &call->response,
@@ -80,6 +82,7 @@ void PeerLink::OnSummary(const absl::Status& status, v1::SummaryResponse respons
           : ChunkSummary::Parse(response.level(), std::move(*response.mutable_bits()));
   if (!summary.ok()) {
     ++told_.failed_summaries;
+    summary_.next = now + options_.summary_refused;  // the next one will be alike
     return;
   }
   ++told_.summaries;

@@ -11,6 +11,19 @@
 #include "tiers/base/tenant_tag.h"
 
 namespace kvkeep {
+namespace {
+
+// Keeps a node's turn until gRPC has sent the answer.
+class HeldReply final : public grpc::ServerUnaryReactor {
+ public:
+  explicit HeldReply(CallerSlots::Share turn) : turn_(std::move(turn)) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const CallerSlots::Share turn_;
+};
+
+}  // namespace
 
 PeerService::PeerService(const Options& options, Parts parts)
     : options_(options),
@@ -138,7 +151,16 @@ grpc::ServerUnaryReactor* PeerService::Find(Context* context, const v1::FindRequ
 
 grpc::ServerUnaryReactor* PeerService::Summary(Context* context, const v1::SummaryRequest* request,
                                                v1::SummaryResponse* response) {
-  return Reply(context, DoSummary(*context, *request, response));
+  const absl::StatusOr<std::string> who = callers_.Who(*context);
+  if (!who.ok()) return Reply(context, DoSummary(*context, *request, response));  // refused
+  std::optional<CallerSlots::Share> turn = summaries_of_one_.Take(*who);
+  if (!turn.has_value()) {
+    return Reply(context, absl::ResourceExhaustedError("the node's other calls come first"));
+  }
+  const absl::Status status = DoSummary(*context, *request, response);
+  auto* const reply = new HeldReply(*std::move(turn));
+  reply->Finish(ToGrpc(status, store_.incarnation()));
+  return reply;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PeerService::Fetch(Context* context,

@@ -34,7 +34,8 @@ class PeerService final : public peer_service_internal::Base {
     ServeBudget::Limits limits;
     absl::flat_hash_set<uint32_t> shared_tenants;  // by TenantTagOf
   };
-  static constexpr int kMostOffersOfOne = 2;  // node, under way
+  // Calls of one node under way.
+  static constexpr int kMostOffersOfOne = 2, kMostSummariesOfOne = 2;
 
   // All are borrowed, and outlive the service and the calls that it serves.
   struct Parts {
@@ -87,6 +88,7 @@ class PeerService final : public peer_service_internal::Base {
   SummaryMaker& summaries_;
   const std::function<void(const std::string&)> unreached_;
   CallerSlots offers_{kMostOffersOfOne};
+  CallerSlots summaries_of_one_{kMostSummariesOfOne};
   std::atomic<bool> answers_in_drain_{false};
   ServeBudget budget_;
   ServedToPeers served_;

@@ -59,7 +59,10 @@ std::shared_ptr<const SummaryMaker::Made> SummaryMaker::Newest() {
 void SummaryMaker::Make(size_t most_bytes) {
   const MonotonicTime began = clock_.Now();
   SummaryBuilder builder(most_bytes);
-  name_all_([&](const ChunkId& id) { builder.Add(hash_(id)); });
+  name_all_([&](const ChunkId& id) {
+    builder.Add(hash_(id));
+    return !stopped_;
+  });
   ChunkSummary summary = builder.Build();
   const uint64_t version = VersionOf(summary);
   auto made = std::make_shared<const Made>(Made{version, std::move(summary)});
@@ -75,10 +78,7 @@ void SummaryMaker::SetPeers(size_t peers) {
   most_bytes_ = MostBytes(peers);
 }
 
-void SummaryMaker::Stop() {
-  MutexLock lock(&mu_);
-  stopped_ = true;
-}
+void SummaryMaker::Stop() { stopped_ = true; }
 
 bool SummaryMaker::busy() const {
   MutexLock lock(&mu_);

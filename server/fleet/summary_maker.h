@@ -4,6 +4,7 @@
 // twentieth of the time. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -46,7 +47,8 @@ class SummaryMaker {
   std::shared_ptr<const Made> Newest();
   // Has summaries made for so many peers from now on.
   void SetPeers(size_t peers);
-  // Makes none any more. Wait until busy() is false before what was borrowed goes.
+  // Makes none any more, and ends one that is being made. Wait until busy() is false before what
+  // was borrowed goes.
   void Stop();
   bool busy() const;
 
@@ -63,7 +65,7 @@ class SummaryMaker {
   size_t most_bytes_ ABSL_GUARDED_BY(mu_) = ChunkSummary::kMostBytes;
   MonotonicTime not_before_ ABSL_GUARDED_BY(mu_){0};
   bool making_ ABSL_GUARDED_BY(mu_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace kvkeep

@@ -46,6 +46,7 @@ class StorageStack {
   Arena& arena() { return *arena_; }
   IoEngines& io() { return io_; }
   Executor* copy_executor() { return copy_pool_->threads(); }
+  Executor* background_executor() { return copy_pool_->threads()->background(); }
   // Runs probes on the pool's threads (LoopWatch).
   Executor* copy_probe() { return copy_pool_->threads()->urgent(); }
   // Returns one line for the log: the arena, and the copy threads if they are on NUMA nodes.

@@ -52,7 +52,10 @@ void StorePeer::TakeSummary(const TenantTags& tenants) {
   if (!reachable()) return;
   SummaryBuilder builder(ChunkSummary::kMostBytes);
   const NameHash hash(of_.place_);
-  of_.store_->NameForPeers(tenants, [&](const ChunkId& id) { builder.Add(hash(id)); });
+  of_.store_->NameForPeers(tenants, [&](const ChunkId& id) {
+    builder.Add(hash(id));
+    return true;
+  });
   summary_ = std::make_shared<const ChunkSummary>(builder.Build());
 }
 

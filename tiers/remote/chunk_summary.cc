@@ -65,24 +65,25 @@ void ChunkSummary::Add(uint64_t hash) {
   }
 }
 
-// Returns false if the chunk is not there, so that nobody need look further.
-bool ChunkSummary::LookAt(uint64_t hash, Answer* answer) const {
+bool ChunkSummary::LookAt(uint64_t hash, size_t looked, Answer* answer) const {
   if (!Samples(hash)) return true;
   ++answer->sampled;
   if (!MayHave(hash)) return false;
   ++answer->there;
+  answer->reach = looked;
   return true;
 }
 
 ChunkSummary::Answer ChunkSummary::LookFromFront(std::span<const uint64_t> hashes) const {
   Answer answer;
-  for (size_t i = 0; i < hashes.size() && LookAt(hashes[i], &answer);) ++i;
+  for (size_t i = 0; i < hashes.size() && LookAt(hashes[i], i + 1, &answer);) ++i;
   return answer;
 }
 
 ChunkSummary::Answer ChunkSummary::LookFromBack(std::span<const uint64_t> hashes) const {
   Answer answer;
-  for (size_t i = hashes.size(); i > 0 && LookAt(hashes[i - 1], &answer);) --i;
+  const size_t all = hashes.size();
+  for (size_t i = 0; i < all && LookAt(hashes[all - 1 - i], i + 1, &answer);) ++i;
   return answer;
 }
 

@@ -48,6 +48,7 @@ class ChunkSummary {
   struct Answer {
     size_t sampled = 0;  // chunks that it speaks of, up to the first one that is not there
     size_t there = 0;    // of these, chunks that seem to be there: all, or all but the last
+    size_t reach = 0;    // chunks of the run up to the last one of these
   };
 
   // Parses what another node sent. InvalidArgument: it is no whole number of blocks, or too long.
@@ -65,7 +66,8 @@ class ChunkSummary {
  private:
   friend class SummaryBuilder;
   ChunkSummary(uint32_t level, std::string bits);
-  bool LookAt(uint64_t hash, Answer* answer) const;
+  // `looked`: chunks of the run up to this one. Returns false if it is not there.
+  bool LookAt(uint64_t hash, size_t looked, Answer* answer) const;
   void Add(uint64_t hash);
 
   uint32_t level_;

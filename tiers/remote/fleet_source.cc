@@ -25,22 +25,19 @@ class Asked {
     for (const ChunkId& id : ids.last(std::min(kLast, ids.size()))) last_.push_back(hash(id));
   }
 
-  // Returns how many of the chunks the peer seems to have; none: it seems to lack them. 0: its
-  // summary says nothing of them.
-  std::optional<size_t> Look(const ChunkSummary& summary) const {
-    const ChunkSummary::Answer first = summary.LookFromFront(first_);
-    const ChunkSummary::Answer last = summary.LookFromBack(last_);
-    if (first.sampled == 0 && last.sampled == 0) return 0;
-    const size_t there = std::max(Believed(first), Believed(last));
-    return there == 0 ? std::nullopt : std::optional(there);
+  // Returns how well the peer suits, by its summary: 1 if it seems to lack the chunks, 2 if its
+  // summary says nothing of them, or more, the more of them in a row it seems to have.
+  size_t RankOf(const ChunkSummary* summary) const {
+    if (summary == nullptr) return kUnknown;
+    const ChunkSummary::Answer first = summary->LookFromFront(first_);
+    const ChunkSummary::Answer last = summary->LookFromBack(last_);
+    if (first.sampled == 0 && last.sampled == 0) return kUnknown;
+    const size_t reach = std::max(first.reach, last.reach);
+    return reach == 0 ? kLacking : kUnknown + reach;
   }
+  static constexpr size_t kLacking = 1, kUnknown = 2;
 
  private:
-  // One chunk of a longer run that seems to be there is chance more often than not.
-  static size_t Believed(const ChunkSummary::Answer& answer) {
-    return answer.there == 1 && answer.sampled > 1 ? 0 : answer.there;
-  }
-
   std::vector<uint64_t> first_, last_;
 };
 
@@ -163,7 +160,7 @@ std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(std::span<const Chun
   std::erase_if(members, [](const MemberPtr& one) { return !one->peer->reachable(); });
   if (members.size() <= options_.most_peers) return members;
   struct Choice {
-    size_t there;
+    size_t rank;
     uint64_t turn;  // drawn
     MemberPtr member;
   };
@@ -171,17 +168,17 @@ std::vector<FleetSource::MemberPtr> FleetSource::PeersToAsk(std::span<const Chun
   std::vector<Choice> choices;
   for (MemberPtr& member : members) {
     const std::shared_ptr<const ChunkSummary> summary = member->peer->summary();
-    const std::optional<size_t> there = summary == nullptr ? 0 : asked.Look(*summary);
-    if (there.has_value()) choices.push_back({*there, random_.NextU64(), std::move(member)});
+    choices.push_back({asked.RankOf(summary.get()), random_.NextU64(), std::move(member)});
   }
-  Count(&FleetSourceCounters::spared_questions, members.size() - choices.size());
   std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
-    return std::pair(b.there, b.turn) < std::pair(a.there, a.turn);
+    return std::pair(b.rank, b.turn) < std::pair(a.rank, a.turn);
   });
+  const auto left_out = choices.begin() + static_cast<ptrdiff_t>(options_.most_peers);
+  const auto spared = std::count_if(left_out, choices.end(),
+                                    [](const Choice& one) { return one.rank == Asked::kLacking; });
+  Count(&FleetSourceCounters::spared_questions, static_cast<uint64_t>(spared));
   members.clear();
-  for (size_t i = 0; i < std::min(options_.most_peers, choices.size()); ++i) {
-    members.push_back(std::move(choices[i].member));
-  }
+  for (auto one = choices.begin(); one != left_out; ++one) members.push_back(one->member);
   return members;
 }
 

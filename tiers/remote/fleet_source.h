@@ -3,10 +3,10 @@
 //
 // Find asks at most `most_peers` reachable peers at the same time and waits `ask_peers_within` for
 // them, or until each chunk was found in a peer's G2. If more are reachable, it asks those whose
-// summaries (chunk_summary.h) have most of the chunks, and then, by chance, those whose summaries
-// say nothing of these chunks. What none of the peers has, from the first chunk on, is then looked
-// for in G4. A chunk is found if a peer or G4 has it. FleetSource remembers for `remember_for`
-// which peers have a chunk.
+// summaries (chunk_summary.h) have most of the chunks in a row; then, by chance, those whose
+// summaries say nothing of the chunks; then those that lack them, as they may have got them since.
+// What none of the peers has, from the first chunk on, is then looked for in G4. A chunk is found
+// if a peer or G4 has it. FleetSource remembers for `remember_for` which peers have a chunk.
 //
 // Read takes the image from a peer that is known to have it: one that has it in G2 before one that
 // has it in G3, then the one with the fewest reads of ours under way. If that peer fails before it
@@ -60,7 +60,7 @@ struct FleetSourceOptions {
 struct FleetSourceCounters {
   uint64_t searches = 0;        // that asked a peer
   uint64_t questions = 0;       // to peers
-  uint64_t spared_questions = 0;  // to peers whose summaries lack the chunks
+  uint64_t spared_questions = 0;  // to peers beyond `most_peers` whose summaries lack the chunks
   uint64_t late_questions = 0;    // not answered in time
   uint64_t failed_questions = 0;
   uint64_t found_chunks = 0;    // at a peer

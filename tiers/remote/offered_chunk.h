@@ -20,8 +20,8 @@ namespace kvkeep {
 
 using TenantTags = absl::flat_hash_set<uint32_t>;  // by TenantTagOf
 
-// Takes the names of chunks, one by one.
-using TakeName = absl::FunctionRef<void(const ChunkId&)>;
+// Takes the names of chunks, one by one. Returns whether it wants more.
+using TakeName = absl::FunctionRef<bool(const ChunkId&)>;
 
 struct OfferedChunk {
   ChunkId id;

@@ -29,6 +29,7 @@ PeerOffers::PeerOffers(const Clock* clock, size_t tenants, Parts parts)
 
 HotChunks PeerOffers::NameHottest(const TenantTags& tenants, size_t most) {
   std::vector<Ranked> ranked, some;
+  some.reserve(PeerReads::kVisitedAtOnce);  // not under the lock
   HotChunks named;
   reads_.ForEach(
       tenants,
@@ -41,6 +42,7 @@ HotChunks PeerOffers::NameHottest(const TenantTags& tenants, size_t most) {
         ranked.insert(ranked.end(), some.begin(), some.end());
         some.clear();
         if (ranked.size() > 2 * most) KeepHottest(ranked, most);
+        return true;
       });
   KeepHottest(ranked, most);
   for (Ranked& one : ranked) named.hottest.push_back(std::move(one.what));

@@ -44,13 +44,12 @@ PeerSource::Found PeerReads::Look(std::span<const ChunkId> ids) {
 }
 
 void PeerReads::ForEach(const TenantTags& tenants, absl::FunctionRef<void(ChunkSlot, Tier)> visit,
-                        absl::FunctionRef<void()> between) {
-  constexpr uint32_t kSlotsAtOnce = 4096;
-  for (uint32_t first = 0, end = 1; first < end; first += kSlotsAtOnce) {
+                        absl::FunctionRef<bool()> between) {
+  for (uint32_t first = 0, end = 1; first < end; first += kVisitedAtOnce) {
     {
-      Section section(&chunks_);
+      Section section(&chunks_, Section::Kind::kMaintenance);
       end = chunks_.table.slot_end();
-      for (uint32_t i = first; i < std::min(end, first + kSlotsAtOnce); ++i) {
+      for (uint32_t i = first; i < std::min(end, first + kVisitedAtOnce); ++i) {
         section.YieldIfSpent();
         chunks_.Count(work::kFind);
         const Chunk& chunk = chunks_.table.at(ChunkSlot(i));
@@ -59,12 +58,13 @@ void PeerReads::ForEach(const TenantTags& tenants, absl::FunctionRef<void(ChunkS
         if (tier.has_value()) visit(ChunkSlot(i), *tier);
       }
     }
-    between();
+    if (!between()) return;
   }
 }
 
 void PeerReads::NameAll(const TenantTags& tenants, TakeName take) {
   std::vector<ChunkId> some;
+  some.reserve(kVisitedAtOnce);  // not under the lock
   ForEach(
       tenants,
       [&](ChunkSlot slot, Tier tier) {
@@ -73,8 +73,9 @@ void PeerReads::NameAll(const TenantTags& tenants, TakeName take) {
         some.push_back(chunks_.table.at(slot).id);
       },
       [&] {
-        for (const ChunkId& id : some) take(id);
+        const bool go_on = std::all_of(some.begin(), some.end(), take);
         some.clear();
+        return go_on;
       });
 }
 

@@ -47,10 +47,12 @@ class PeerReads {
   ReadResult Read(const ChunkId& id);
   void NameAll(const TenantTags& tenants, TakeName take);
 
+  static constexpr uint32_t kVisitedAtOnce = 4096;  // at most, before `between`
   // Visits each chunk of these tenants that a peer could read: `visit` under the lock, and
-  // `between` without it, now and then and at the end. What comes or goes meanwhile may be missed.
+  // `between` without it, now and then and at the end, until that returns false. What comes or goes
+  // meanwhile may be missed.
   void ForEach(const TenantTags& tenants, absl::FunctionRef<void(ChunkSlot, Tier)> visit,
-               absl::FunctionRef<void()> between);
+               absl::FunctionRef<bool()> between);
 
   // Returns the tier that a peer could read the chunk from; none: it could not, or kNoSlot.
   std::optional<Tier> TierOf(ChunkSlot slot) const STORE_LOCKED;

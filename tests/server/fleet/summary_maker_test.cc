@@ -28,13 +28,19 @@ class NamedChunks {
   ManualExecutor executor;
   std::vector<ChunkId> chunks;
   int walks = 0;
+  size_t named = 0, stops_at = SIZE_MAX;
   seconds walk_takes{0};
   SummaryMaker maker{{.every = seconds(10)},
                      kHash,
                      [this](TakeName take) {
                        ++walks;
                        clock.Advance(walk_takes);
-                       for (const ChunkId& id : chunks) take(id);
+                       named = 0;
+                       for (const ChunkId& id : chunks) {
+                         if (stops_at == named) maker.Stop();
+                         ++named;
+                         if (!take(id)) break;
+                       }
                      },
                      &executor,
                      &clock};
@@ -97,6 +103,15 @@ TEST_CASE("a maker that is stopped looks at nothing any more") {
   node.maker.Stop();
   CHECK(node.Next() == nullptr);
   CHECK(node.walks == 0);
+}
+
+TEST_CASE("a walk ends when its maker is stopped") {
+  NamedChunks node;
+  for (uint32_t i = 0; i < 100; ++i) node.chunks.push_back(Numbered(i));
+  node.stops_at = 10;
+  node.Next();
+  CHECK(node.named == 11);
+  CHECK_FALSE(node.maker.busy());
 }
 
 }  // namespace

@@ -299,7 +299,7 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
     const bool asks_all = fleet_.fleet_source.most_peers + 1 >= members_.size();
     const bool must_come = at_peer && asks_all && !came && !RecallOne(member, name);
     KVKEEP_CHECK(!must_come || !IsAtPeer(member, name));
-    if (fleet_.summaries && at_peer && !came) CheckSummaries(member, name);
+    if (fleet_.summaries && at_peer) CheckSummaries(member, name, came);
     report_.recalled += came;
     if (came || !there) continue;
     ++report_.failed_recalls;
@@ -310,10 +310,11 @@ void FleetSimulator::RecallAll(Member& member, bool fresh) {
   }
 }
 
-// With new summaries, a chunk that a peer has is found at once, however few peers are asked. They
-// may name others that do not have it: then it is soon the turn of the one that has.
-void FleetSimulator::CheckSummaries(Member& member, uint64_t name) {
-  bool came = false;
+// A new summary names each chunk that its node serves, so that this is found, however few peers are
+// asked. Summaries may name it of others, too: then it is soon the turn of the one that has it.
+void FleetSimulator::CheckSummaries(Member& member, uint64_t name, bool came) {
+  member.node->TakeSummaries({TenantTagOf(member.ns)});
+  KVKEEP_CHECK(!IsAtPeer(member, name) || member.node->IsNamed(Id(member, name)));
   for (int i = 0; i < 20 && !came; ++i) {
     member.node->TakeSummaries({TenantTagOf(member.ns)});
     came = RecallOne(member, name, /*alone=*/true);

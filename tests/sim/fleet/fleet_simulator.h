@@ -101,7 +101,7 @@ class FleetSimulator {
   // nothing else.
   void RecallAll(Member& member, bool fresh);
   bool RecallOne(Member& member, uint64_t name, bool alone = false);
-  void CheckSummaries(Member& member, uint64_t name);
+  void CheckSummaries(Member& member, uint64_t name, bool came);
   // Returns whether another node of the fleet would serve the chunk.
   bool IsAtPeer(const Member& member, uint64_t name);
   void Empty(Member& member);

@@ -140,6 +140,13 @@ void FleetNode::TakeSummaries(const TenantTags& tenants) {
   for (const auto& peer : peers_) peer->TakeSummary(tenants);
 }
 
+bool FleetNode::IsNamed(const ChunkId& id) const {
+  const uint64_t hash = NameHash(FleetKeys::Derive(FleetKey(fleet_), kFleetName).id)(id);
+  return std::any_of(peers_.begin(), peers_.end(), [hash](const std::shared_ptr<StorePeer>& peer) {
+    return peer->summary() != nullptr && peer->summary()->MayHave(hash);
+  });
+}
+
 void FleetNode::SetPeerFaults(const PeerFaults& faults) {
   peer_faults_ = faults;
   for (const auto& peer : peers_) peer->set_faults(faults);

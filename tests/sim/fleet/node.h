@@ -51,6 +51,8 @@ class FleetNode {
   PeerDoor& door() { return door_; }
   // Takes the summaries of all nodes that it reaches.
   void TakeSummaries(const TenantTags& tenants);
+  // Returns whether the summary of a node names the chunk.
+  bool IsNamed(const ChunkId& id) const;
   void SetPeerFaults(const PeerFaults& faults);
   uint64_t peer_faults_injected() const;
   // Counters of this process; null: the node asks no others.

@@ -509,28 +509,54 @@ TEST_CASE("In a large fleet the peers are asked that say they have most of the c
   CHECK(fleet.Find(Chunks(1, 9))[7].has_value());
   for (size_t i = 0; i < 20; ++i) CHECK(fleet.peers[i]->questions == (i == 11 || i == 13 ? 1 : 0));
   CHECK(fleet.source->counters().spared_questions == 17);
-  fleet.Find(Chunks(50, 60));  // nobody has these
-  CHECK(fleet.source->counters().questions == 2);
-  CHECK(fleet.source->counters().searches == 1);
 }
 
-TEST_CASE("A peer that seems to have one chunk of a run alone is not asked") {
-  SeenFleet fleet(4);
-  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, {Chunk(1)});
-  fleet.Find(Chunks(1, 4));
-  CHECK(fleet.source->counters().questions == 0);
-  fleet.Find({Chunk(1)});
-  CHECK(fleet.source->counters().questions == 3);
+TEST_CASE("Peers that seem to lack the chunks are asked last, by chance: they may have got them") {
+  SeenFleet fleet(6, false);
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, Chunks(100, 110));
+  for (int i = 0; i < 60; ++i) fleet.Find(Chunks(1, 9));
+  int questions = 0;
+  for (const auto& peer : fleet.peers) {
+    CHECK(peer->questions > 0);
+    questions += peer->questions;
+  }
+  CHECK(questions == 180);
+  fleet.peers[0]->told = nullptr;  // says nothing of them
+  fleet.Find(Chunks(1, 9));
+  const int before = fleet.peers[0]->questions;
+  fleet.Find(Chunks(1, 9));
+  CHECK(fleet.peers[0]->questions == before + 1);
+}
+
+TEST_CASE(
+    "Two peers that have a part of a run each are asked, for its first and its other chunks") {
+  SeenFleet fleet(20, false, {.most_peers = 2});
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, {Chunk(99)});
+  fleet.GiveAndTell(*fleet.peers[3], {Chunk(1)});
+  fleet.GiveAndTell(*fleet.peers[4], Chunks(2, 9));
+  const RemoteSource::Found found = fleet.Find(Chunks(1, 9), Wanted::kAny);
+  CHECK(std::count(found.begin(), found.end(), std::nullopt) == 0);
+}
+
+TEST_CASE("A summary that samples counts by how far it reaches, not by how much it names") {
+  SeenFleet fleet(6, false, {.most_peers = 1});
+  std::vector<ChunkId> run = Chunks(1, 200);
+  for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, Chunks(1, 9));
+  for (const ChunkId& id : run) fleet.Give(*fleet.peers[2], id, 1'000);
+  SummaryBuilder few(ChunkSummary::kBlockBytes);  // names about one in eight
+  const NameHash hash(fleet.shared.place());
+  for (const ChunkId& id : run) few.Add(hash(id));
+  fleet.peers[2]->told = std::make_shared<const ChunkSummary>(few.Build());
+  REQUIRE(fleet.peers[2]->told->level() >= 2);
+  CHECK(fleet.Find(run)[199].has_value());
 }
 
 TEST_CASE("A peer that has only the end of a prompt is asked where an end is wanted") {
-  SeenFleet fleet(6, false);
+  SeenFleet fleet(20, false, {.most_peers = 1});
   for (const auto& peer : fleet.peers) fleet.GiveAndTell(*peer, {Chunk(99)});
   fleet.GiveAndTell(*fleet.peers[2], Chunks(5, 9));
-  fleet.Find(Chunks(1, 9), Wanted::kLeadingRun);
-  CHECK(fleet.peers[2]->questions == 0);
   CHECK(fleet.Find(Chunks(1, 9), Wanted::kAny)[8].has_value());
-  CHECK(fleet.source->counters().questions == 1);
+  CHECK(fleet.peers[2]->questions == 1);
 }
 
 TEST_CASE("Peers that say nothing of the chunks are asked by chance, after those that have them") {
