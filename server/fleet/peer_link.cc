@@ -11,6 +11,7 @@
 #include "server/access/callers.h"
 #include "server/fleet/fetch_call.h"
 #include "server/fleet/peer_wire.h"
+#include "server/fleet/unary_call.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -24,14 +25,6 @@ constexpr int kHttp2FrameBytes = 4 << 20;  // fewer frames, fewer wake-ups
 std::string Printable(absl::string_view words) {
   return absl::CHexEscape(words.substr(0, kMostReasonBytes));
 }
-
-// Answers of a unary call, kept until it has ended.
-template <typename Request, typename Response>
-struct UnaryCall {
-  Request request;
-  Response response;
-  std::unique_ptr<v1::Peer::Stub> stub;
-};
 
 }  // namespace
 

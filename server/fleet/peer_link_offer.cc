@@ -4,19 +4,10 @@
 
 #include "server/fleet/peer_link.h"
 #include "server/fleet/peer_wire.h"
+#include "server/fleet/unary_call.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
-namespace {
-
-// Kept until the call has ended.
-struct OfferMade {
-  v1::OfferRequest request;
-  v1::OfferResponse response;
-  std::unique_ptr<v1::Peer::Stub> stub;
-};
-
-}  // namespace
 
 void PeerLink::Offer(std::vector<OfferedChunk> chunks, MonotonicTime deadline,
                      std::function<void(absl::StatusOr<OfferAnswer>)> done) {
@@ -28,7 +19,7 @@ void PeerLink::Offer(std::vector<OfferedChunk> chunks, MonotonicTime deadline,
         [done = std::move(done)] { done(absl::UnavailableError("the peer is not reachable")); });
     return;
   }
-  const auto call = std::make_shared<OfferMade>();
+  const auto call = std::make_shared<UnaryCall<v1::OfferRequest, v1::OfferResponse>>();
   call->request = ToOfferRequest(chunks);
   call->request.set_node(options_.node);
   call->stub = v1::Peer::NewStub(begun->channel);

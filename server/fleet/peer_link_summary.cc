@@ -4,18 +4,9 @@
 
 #include "server/fleet/peer_link.h"
 #include "server/fleet/peer_wire.h"
+#include "server/fleet/unary_call.h"
 
 namespace kvkeep {
-namespace {
-
-// Kept until the call has ended.
-struct SummaryAsked {
-  v1::SummaryRequest request;
-  v1::SummaryResponse response;
-  std::unique_ptr<v1::Peer::Stub> stub;
-};
-
-}  // namespace
 
 std::shared_ptr<const ChunkSummary> PeerLink::summary() const {
   MutexLock lock(&mu_);
@@ -46,7 +37,7 @@ void PeerLink::AskSummary() {
     summary_.asking = false;
     return;
   }
-  const auto call = std::make_shared<SummaryAsked>();
+  const auto call = std::make_shared<UnaryCall<v1::SummaryRequest, v1::SummaryResponse>>();
   call->request.set_version(version);
   call->stub = v1::Peer::NewStub(begun->channel);
   call->stub->async()->Summary(

@@ -36,7 +36,7 @@ struct Probes {
 NameHash::NameHash(const Uuid& place) : hash_{LoadAt<uint64_t>(AsBytes(place.view()).data())} {}
 
 ChunkSummary::ChunkSummary(uint32_t level, std::string bits)
-    : level_(level), sampled_mask_((uint64_t{1} << level) - 1), bits_(std::move(bits)) {}
+    : level_(level), bits_(std::move(bits)) {}
 
 absl::StatusOr<ChunkSummary> ChunkSummary::Parse(uint32_t level, std::string bits) {
   if (level > kMostLevel) {
@@ -94,15 +94,14 @@ SummaryBuilder::SummaryBuilder(size_t most_bytes)
 }
 
 void SummaryBuilder::Add(uint64_t hash) {
-  if ((hash & ((uint64_t{1} << level_) - 1)) != 0) return;
+  if (!ChunkSummary::IsSampled(hash, level_)) return;
   hashes_.push_back(hash);
   if (hashes_.size() > most_chunks_ && level_ < ChunkSummary::kMostLevel) Thin();
 }
 
 void SummaryBuilder::Thin() {
   ++level_;
-  const uint64_t mask = (uint64_t{1} << level_) - 1;
-  std::erase_if(hashes_, [mask](uint64_t hash) { return (hash & mask) != 0; });
+  std::erase_if(hashes_, [this](uint64_t hash) { return !ChunkSummary::IsSampled(hash, level_); });
 }
 
 ChunkSummary SummaryBuilder::Build() {

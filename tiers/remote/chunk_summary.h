@@ -56,7 +56,7 @@ class ChunkSummary {
 
   uint32_t level() const { return level_; }
   const std::string& bits() const { return bits_; }
-  bool Samples(uint64_t hash) const { return (hash & sampled_mask_) == 0; }
+  bool Samples(uint64_t hash) const { return IsSampled(hash, level_); }
   // REQUIRES: Samples(hash).
   bool MayHave(uint64_t hash) const;
   // Looks at the run from its front, or from its back.
@@ -70,8 +70,11 @@ class ChunkSummary {
   bool LookAt(uint64_t hash, size_t looked, Answer* answer) const;
   void Add(uint64_t hash);
 
+  static bool IsSampled(uint64_t hash, uint32_t level) {
+    return (hash & ((uint64_t{1} << level) - 1)) == 0;
+  }
+
   uint32_t level_;
-  uint64_t sampled_mask_;
   std::string bits_;
 };
 

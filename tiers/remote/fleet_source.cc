@@ -348,8 +348,9 @@ std::vector<FleetSource::Holder> FleetSource::TakeHolders(const ChunkId& id) {
   }
   // Without G4 a peer may have it all the same.
   if (holders.empty() && shared_ == nullptr && !distrusted) {
-    for (MemberPtr& member : PeersToAsk(std::span(&id, 1), Wanted::kAny))
+    for (MemberPtr& member : PeersToAsk(std::span(&id, 1), Wanted::kAny)) {
       holders.push_back({std::move(member), Tier::kG2});
+    }
   }
   std::erase_if(holders, [](const Holder& one) { return !one.member->peer->reachable(); });
   std::stable_sort(holders.begin(), holders.end(), [](const Holder& a, const Holder& b) {

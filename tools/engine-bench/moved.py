@@ -27,10 +27,8 @@ class Node:
 
     def evict(self):
         """Leaves what this node has on its NVMe alone."""
-        tool = [str(pathlib.Path(self.daemon.binary).parent / "kvkeep"), "--admin",
-                f"unix://{self.daemon.dir}/admin.sock"]
-        subprocess.run([*tool, "evict", "1TiB", "--tier", "g2", "--yes"], check=True,
-                       capture_output=True)
+        subprocess.run([*self.daemon._tool(), "evict", "1TiB", "--tier", "g2", "--yes"],
+                       check=True, capture_output=True)
 
     def wait_peers(self, peers):
         deadline = time.monotonic() + PATIENCE_S
