@@ -87,7 +87,7 @@ TEST_CASE("a second signal stops at once") {
   const auto begin = steady_clock::now();
   site.Signal(SIGTERM);
   CHECK(site.AwaitEnd().exit_status == 1);
-  CHECK((kSanitized || steady_clock::now() - begin < milliseconds(2'000)));
+  CHECK((kSanitized || steady_clock::now() - begin < milliseconds(8'000)));  // of 15 s
   site.Start();  // and nothing of it hinders the next start
   CHECK(Engine(site).Put({1, 1000}).status == PutStatus::kStored);
 }

@@ -551,7 +551,7 @@ TEST_CASE("an idle engine sleeps") {
   std::this_thread::sleep_for(std::chrono::milliseconds(500));  // in which nothing may run
   REQUIRE(before > 0);
   CHECK(WakeUps("kvkeep-io") - before <= 2);
-  CHECK(CpuSeconds() - cpu_before < 0.1);
+  CHECK(CpuSeconds() - cpu_before < 0.25);        // a spinning one takes 0.5
   REQUIRE(Read(*device, 0, memory.span()).ok());  // and wakes up again
 }
 
