@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A short run of the whole lab: chunks come from peers and from G4, under faults; and a wrong byte
-that was put on purpose is found. lab_test.py BUILD_TREE"""
+that was put on purpose is found. Reads from a peer beside a bare stream. lab_test.py BUILD_TREE"""
 
 import json
 import pathlib
@@ -60,6 +60,18 @@ class LabTest(unittest.TestCase):
         self.assertGreater(said["wrong_chunks"], 0)
         self.assertEqual(said["wrong_bytes"], said["wrong_chunks"])  # one in each
         self.assertIn("FAILED", printed)
+
+    def test_reads_from_a_peer_are_measured_beside_a_bare_stream(self):
+        file = self.out / "reads.json"
+        done = subprocess.run(
+            [sys.executable, "-B", path.ROOT / "tools/fleet_lab/peer_reads.py", "--build", BUILD,
+             "--mib", "1,9", "--chunk-bytes", "1MiB", "--rounds", "2", "--json", file],
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("9 MiB", done.stdout)
+        for one, size in zip(json.loads(file.read_text(encoding="utf-8")), (1, 9)):
+            self.assertEqual((one["bytes"], one["wrong_chunks"]), (size << 20, 0))
+            self.assertGreater(one["ratio"]["min"], 0)
 
     def test_wrong_usage(self):
         script = self.out / "script"

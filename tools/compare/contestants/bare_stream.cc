@@ -1,6 +1,6 @@
 // libkvkeep-bare-stream.so: the bare stream of stream_contestant.py. gRPC sends and drops bytes in
-// frames of kvkeep's size, on a socket with kvkeep's buffers at both ends and with its malloc
-// settings. It keeps nothing and checks nothing.
+// frames of kvkeep's size, with its malloc settings: on a Unix socket with kvkeep's buffers at both
+// ends, or by mutual TLS on loopback, as nodes of a fleet do. It keeps nothing and checks nothing.
 //
 // One stream a process, to a server that is forked for it and dies with it. One thread. Start it
 // before anything else in the process uses gRPC.
@@ -17,7 +17,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -114,7 +117,20 @@ class PumpService final : public grpc::CallbackGenericService {
   const std::vector<std::byte> bytes_;  // sent from: cold, as an arena is
 };
 
-[[noreturn]] void Serve(int socket, uint64_t bytes) {
+// What one end of mutual TLS has: PEM texts.
+struct Identity {
+  std::string ca, certificate, key;
+};
+
+std::string ReadText(const char* path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// The server: serves the socket or, with an identity, a port of loopback, which it writes to the
+// socket.
+[[noreturn]] void Serve(int socket, uint64_t bytes, const Identity* identity) {
   client::TuneMallocForPayloads();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as in kvkeepd
   PumpService service(bytes);
@@ -122,21 +138,37 @@ class PumpService final : public grpc::CallbackGenericService {
   builder.SetMaxReceiveMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
   builder.RegisterCallbackGenericService(&service);
+  int port = 0;
+  if (identity != nullptr) {
+    grpc::SslServerCredentialsOptions options(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.pem_root_certs = identity->ca;
+    options.pem_key_cert_pairs = {{identity->key, identity->certificate}};
+    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+  }
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) _exit(1);
-  grpc::AddInsecureChannelFromFd(server.get(), socket);
+  if (identity == nullptr) {
+    grpc::AddInsecureChannelFromFd(server.get(), socket);
+  } else if (write(socket, &port, sizeof(port)) != sizeof(port)) {
+    _exit(1);
+  }
   server->Wait();
   _exit(1);
 }
 
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
 class BareStream {
  public:
-  explicit BareStream(UniqueFd socket) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
-    stub_ = std::make_unique<grpc::GenericStub>(
-        grpc::CreateCustomInsecureChannelFromFd("bare", socket.Release(), arguments));
+  explicit BareStream(const std::shared_ptr<grpc::Channel>& channel) {
+    stub_ = std::make_unique<grpc::GenericStub>(channel);
     context_.set_wait_for_ready(true);
     stream_ = stub_->PrepareCall(&context_, "/compare.Bare/Pump", &queue_);
     stream_->StartCall(this);
@@ -196,23 +228,43 @@ class BareStream {
 
 BareStream* the_stream = nullptr;  // ends with the process
 
-// The server's process; -1: there is none.
-pid_t Start(uint64_t capacity_bytes) {
+// Starts a server and connects the stream: by TLS if there is an `identity`, to a server whose
+// certificate says `name`, else by a pair of sockets. Returns the server's process, or -1 for none.
+pid_t Start(uint64_t capacity_bytes, const Identity* identity, const char* name) {
   int ends[2];  // what a connection is, too; gRPC closes them
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return -1;
+  const int flags = SOCK_CLOEXEC | (identity == nullptr ? SOCK_NONBLOCK : 0);
+  if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return -1;
   UniqueFd ours(ends[0]), theirs(ends[1]);
-  WidenSendBuffer(ours.get());
-  WidenSendBuffer(theirs.get());  // as kvkeep's client and daemon do
+  if (identity == nullptr) {
+    WidenSendBuffer(ours.get());
+    WidenSendBuffer(theirs.get());  // as kvkeep's client and daemon do
+  }
   const pid_t starter = getpid();
   const pid_t server = fork();  // before this process touches gRPC
   if (server == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != starter) _exit(99);
     ours.Reset();
-    Serve(theirs.Release(), capacity_bytes);
+    Serve(theirs.Release(), capacity_bytes, identity);
   }
+  if (server < 0) return server;
   client::TuneMallocForPayloads();
-  if (server > 0) the_stream = new BareStream(std::move(ours));
+  theirs.Reset();
+  if (identity == nullptr) {
+    the_stream = new BareStream(
+        grpc::CreateCustomInsecureChannelFromFd("bare", ours.Release(), Arguments()));
+    return server;
+  }
+  int port = 0;
+  if (read(ours.get(), &port, sizeof(port)) != sizeof(port)) return -1;
+  grpc::ChannelArguments arguments = Arguments();
+  arguments.SetSslTargetNameOverride(name);
+  the_stream = new BareStream(
+      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
+                                grpc::SslCredentials({.pem_root_certs = identity->ca,
+                                                      .pem_private_key = identity->key,
+                                                      .pem_cert_chain = identity->certificate}),
+                                arguments));
   return server;
 }
 
@@ -222,7 +274,17 @@ pid_t Start(uint64_t capacity_bytes) {
 #define KVKEEP_EXPORTED extern "C" __attribute__((visibility("default")))
 
 KVKEEP_EXPORTED int bare_stream_start(uint64_t capacity_bytes) {
-  return kvkeep::compare::Start(capacity_bytes);
+  return kvkeep::compare::Start(capacity_bytes, nullptr, nullptr);
+}
+// By mutual TLS on loopback. Both ends have the certificate, whose name is `name`.
+KVKEEP_EXPORTED int bare_stream_start_tls(uint64_t capacity_bytes, const char* ca_file,
+                                          const char* certificate_file, const char* key_file,
+                                          const char* name) {
+  using kvkeep::compare::ReadText;
+  const kvkeep::compare::Identity identity{.ca = ReadText(ca_file),
+                                           .certificate = ReadText(certificate_file),
+                                           .key = ReadText(key_file)};
+  return kvkeep::compare::Start(capacity_bytes, &identity, name);
 }
 // 0: done.
 KVKEEP_EXPORTED int bare_stream_put(const char* data, uint64_t bytes) {
