@@ -140,8 +140,9 @@ absl::StatusOr<OfferAnswer> ParseOfferResponse(const v1::OfferResponse& response
     return absl::InvalidArgumentError("the answer is of another number of chunks");
   }
   OfferAnswer answer{.chunks = {}, .full = response.full()};
-  for (const char end : response.ends()) {
-    if (end < 0 || end > static_cast<char>(OfferEnd::kTaken)) {
+  for (const char byte : response.ends()) {
+    const auto end = static_cast<uint8_t>(byte);
+    if (end > static_cast<uint8_t>(OfferEnd::kTaken)) {
       return absl::InvalidArgumentError("ends: must be 0, 1 or 2");
     }
     answer.chunks.push_back(static_cast<OfferEnd>(end));
