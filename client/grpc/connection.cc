@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "client/grpc/grpc_client.h"
+#include "proto/http2_settings.h"
 #include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
@@ -25,13 +26,11 @@ namespace {
 
 // The largest message is a Get frame: 4 MiB of payload, a metadata tail and a few small fields.
 constexpr int kMaxReceiveBytes = 5 * kMiB;
-constexpr int kHttp2FrameBytes = 4 * kMiB;
 
 grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments args;
   // Without this, gRPC would share the connection, and its own backoff, with earlier sessions.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   args.SetMaxSendMessageSize(-1);
@@ -67,6 +66,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
   grpc::ChannelArguments args = Arguments();
   absl::string_view path = endpoint;
   if (!absl::ConsumePrefix(&path, "unix:")) {
+    SetHttp2(Http2Link::kNetwork, &args);
     // gRPC uses the second value also as the timeout for unacknowledged data.
     const auto timeout = static_cast<int>(peer_timeout.count());
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, timeout - timeout / 3);
@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
         new Connection(grpc::CreateCustomChannel(endpoint, tcp.credentials, args), -1,
                        std::move(tcp.authorization)));
   }
+  SetHttp2(Http2Link::kThisMachine, &args);
   absl::ConsumePrefix(&path, "//");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

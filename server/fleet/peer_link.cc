@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/http2_settings.h"
 #include "server/access/callers.h"
 #include "server/fleet/fetch_call.h"
 #include "server/fleet/peer_wire.h"
@@ -19,7 +20,6 @@ namespace kvkeep {
 namespace {
 
 constexpr size_t kMostReasonBytes = 200;
-constexpr int kHttp2FrameBytes = 4 << 20;  // fewer frames, fewer wake-ups
 
 // Returns words of another node in a form that is safe on terminals, cut to kMostReasonBytes.
 std::string Printable(absl::string_view words) {
@@ -49,7 +49,7 @@ std::shared_ptr<grpc::Channel> PeerLink::MakeChannel() const {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride(options_.name);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxFetchFrameBytes + 64 * 1024));
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  SetHttp2(Http2Link::kNetwork, &arguments);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // The link decides when to connect again; a channel is used for one connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

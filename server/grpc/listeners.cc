@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "proto/http2_settings.h"
 #include "server/sockets/guarded_sockets.h"
 #include "server/sockets/tcp_socket.h"
 #include "tiers/base/status_macros.h"
@@ -21,8 +22,6 @@ namespace {
 constexpr const char* kServiceName = "kvkeep.v1.KvCache";
 // The largest lookup (65,536 keys of 32 bytes) and the largest Put frame with its headers both fit.
 constexpr int kMaxReceiveBytes = 5 * kMiB + 64 * kKiB;
-constexpr int kHttp2FrameBytes =
-    4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
 constexpr int kMaxCallsPerConnection = 1024;
 constexpr int kAgeGraceMs = 60'000;  // for calls and sessions on a connection that is too old
 constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; an unknown client costs little
@@ -75,7 +74,7 @@ void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
   const int patience = (peers == Peers::kOfThisMachine ? kLocalPatience : 1) * timeout;
   builder->SetResourceQuota(receive_memory_);
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  SetHttp2(peers == Peers::kOfThisMachine ? Http2Link::kThisMachine : Http2Link::kNetwork, builder);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
   // A client that is stopped or silent, or whose machine is gone, is noticed after the sum of both
   // times.

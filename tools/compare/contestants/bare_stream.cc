@@ -1,6 +1,7 @@
 // libkvkeep-bare-stream.so: the bare stream of stream_contestant.py. gRPC sends and drops bytes in
-// frames of kvkeep's size, with its malloc settings: on a Unix socket with kvkeep's buffers at both
-// ends, or by mutual TLS on loopback, as nodes of a fleet do. It keeps nothing and checks nothing.
+// frames of kvkeep's size, with its settings of HTTP/2 and of malloc: on a Unix socket with
+// kvkeep's buffers at both ends, or by mutual TLS on loopback, as nodes of a fleet do. It keeps
+// nothing and checks nothing.
 //
 // One stream a process, to a server that is forked for it and dies with it. One thread. Start it
 // before anything else in the process uses gRPC.
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "client/payload_malloc.h"
+#include "proto/http2_settings.h"
 #include "tiers/base/send_buffer.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
@@ -35,7 +37,6 @@ namespace {
 // As kvkeep's frames both ways: GetStream::kFramePieces, and kMaxFrameBytes of
 // client/grpc/put_frames.cc.
 constexpr uint64_t kFrameBytes = 2 * kMiB;
-constexpr int kHttp2FrameBytes = 4 << 20;
 constexpr char kSend = 'G', kDrop = 'P';
 
 // Asks the server to send this many bytes, or announces this many.
@@ -122,6 +123,10 @@ struct Identity {
   std::string ca, certificate, key;
 };
 
+Http2Link LinkOf(const Identity* identity) {
+  return identity == nullptr ? Http2Link::kThisMachine : Http2Link::kNetwork;
+}
+
 std::string ReadText(const char* path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -136,7 +141,7 @@ std::string ReadText(const char* path) {
   PumpService service(bytes);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  SetHttp2(LinkOf(identity), &builder);
   builder.RegisterCallbackGenericService(&service);
   int port = 0;
   if (identity != nullptr) {
@@ -157,10 +162,10 @@ std::string ReadText(const char* path) {
   _exit(1);
 }
 
-grpc::ChannelArguments Arguments() {
+grpc::ChannelArguments Arguments(const Identity* identity) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  SetHttp2(LinkOf(identity), &arguments);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return arguments;
 }
@@ -252,12 +257,12 @@ pid_t Start(uint64_t capacity_bytes, const Identity* identity, const char* name)
   theirs.Reset();
   if (identity == nullptr) {
     the_stream = new BareStream(
-        grpc::CreateCustomInsecureChannelFromFd("bare", ours.Release(), Arguments()));
+        grpc::CreateCustomInsecureChannelFromFd("bare", ours.Release(), Arguments(identity)));
     return server;
   }
   int port = 0;
   if (read(ours.get(), &port, sizeof(port)) != sizeof(port)) return -1;
-  grpc::ChannelArguments arguments = Arguments();
+  grpc::ChannelArguments arguments = Arguments(identity);
   arguments.SetSslTargetNameOverride(name);
   the_stream = new BareStream(
       grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),

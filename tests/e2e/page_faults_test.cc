@@ -1,0 +1,50 @@
+// Memory that the gRPC path uses again and again: payloads go through memory that is there.
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/e2e/engine.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+constexpr size_t kFaultsChunks = 16, kFaultsChunkBytes = 4 << 20;
+constexpr int kFaultsCalls = kSanitized ? 2 : 12;
+constexpr size_t kPageBytes = 4096;
+
+// Returns how often the process had to wait for a page so far.
+uint64_t PageFaults(uint64_t pid) {
+  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')')), ' ');
+  uint64_t faults = 0;
+  REQUIRE(absl::SimpleAtoi(fields.at(8), &faults));  // minflt: fields begin with ")", "S"
+  return faults;
+}
+
+}  // namespace
+
+TEST_CASE("puts of many chunks in a call find the daemon's memory in place") {
+  Site site({.g2 = "512MiB", .devices = {}});
+  site.Start();
+  Engine engine(site, {.path = client::PathChoice::kGrpc});
+  const std::vector<std::byte> payload(kFaultsChunkBytes, std::byte{7});
+  uint64_t number = 0;
+  const auto put = [&] {
+    std::vector<client::PutChunk> chunks(kFaultsChunks);
+    for (client::PutChunk& chunk : chunks) chunk = {.key = Key(++number), .runs = {payload}};
+    const auto result = engine.client().Put(engine.ns(), std::move(chunks));
+    REQUIRE(result.ok());
+    REQUIRE(result->error.ok());
+  };
+  for (size_t bytes = 0; bytes < 512 << 20; bytes += kFaultsChunks * kFaultsChunkBytes) put();
+  const uint64_t before = PageFaults(site.Status().pid());
+  for (int call = 0; call < kFaultsCalls; ++call) put();
+  const uint64_t faults = PageFaults(site.Status().pid()) - before;
+  const uint64_t pages = kFaultsCalls * kFaultsChunks * kFaultsChunkBytes / kPageBytes;
+  WARN(faults << " page faults for " << pages << " pages");
+  CHECK((kSanitized || faults < pages / 8));
+}
+
+}  // namespace kvkeep::e2e
