@@ -350,7 +350,7 @@ TEST_CASE("a lookup yields no more often under reuse than under lru") {
   CHECK(yields_of_lookup("reuse") <= yields_of_lookup("lru") + 4);  // the learned order is followed
 }
 
-TEST_CASE("no call holds the store's lock for long, however much it is about") {
+TEST_CASE("no call holds the store's lock for long, however much it is about", "[times]") {
   Phases phases;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     ManySmallChunks(phases);
