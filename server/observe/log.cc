@@ -14,7 +14,8 @@ namespace {
 bool NeedsQuotes(absl::string_view value) {
   if (value.empty()) return true;
   for (const char c : value) {
-    if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) return true;
+    const auto byte = static_cast<unsigned char>(c);  // plain char has no sign on aarch64
+    if (byte <= ' ' || byte >= 0x7f || c == '"' || c == '=' || c == '\\') return true;
   }
   return false;
 }

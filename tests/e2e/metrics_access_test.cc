@@ -128,6 +128,7 @@ TEST_CASE("health is answered at once, however many clients send half a request 
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
   const size_t many = std::min<rlim_t>(1'000, files.rlim_cur / 2);
   std::vector<UniqueFd> slow;
+  size_t asked = 0, late = 0;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -141,9 +142,12 @@ TEST_CASE("health is answered at once, however many clients send half a request 
     if (i % 30 != 29) continue;
     const auto began = std::chrono::steady_clock::now();
     CHECK(absl::StartsWith(HttpGet(port, "/healthz"), "HTTP/1.1 200 "));
-    // Half requests have 5 s. The kubelet's patience is 1 s, of which a busy machine takes much.
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(4));
+    const auto took = std::chrono::steady_clock::now() - began;
+    CHECK(took < std::chrono::seconds(4));  // half requests have 5
+    ++asked;
+    if (took >= std::chrono::seconds(1)) ++late;  // for the kubelet
   }
+  CHECK(late <= asked / 10);  // a busy machine delays some
   CHECK(absl::StrContains(HttpGet(port, "/metrics"),
                           "kvkeep_http_dropped_connections_total{reason=\"crowded_out\"} "));
 }

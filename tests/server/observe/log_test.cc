@@ -26,12 +26,14 @@ struct Written {
 TEST_CASE("a log line is one line of logfmt or one JSON object, whatever a value holds") {
   const auto time = std::chrono::system_clock::from_time_t(0) + std::chrono::milliseconds(5);
   const std::string nasty = "a \"b\"\n\\c=\x01";
-  const std::vector<LogField> fields = {{"plain", "x/y"}, {"nasty", nasty}, {"empty", ""}};
+  const std::vector<LogField> fields = {
+      {"plain", "x/y"}, {"umlaut", "\xc3\xa4"}, {"nasty", nasty}, {"empty", ""}};
   const std::string logfmt =
       FormatLogLine(LogFormat::kLogfmt, time, spdlog::level::warn, "it happened", fields);
-  CHECK(logfmt ==
-        "time=1970-01-01T00:00:00.005Z level=warn msg=\"it happened\" plain=x/y "
-        "nasty=\"a \\\"b\\\"\\n\\\\c=\\u0001\" empty=\"\"");
+  CHECK(
+      logfmt ==
+      "time=1970-01-01T00:00:00.005Z level=warn msg=\"it happened\" plain=x/y umlaut=\"\xc3\xa4\" "
+      "nasty=\"a \\\"b\\\"\\n\\\\c=\\u0001\" empty=\"\"");
   const std::string line =
       FormatLogLine(LogFormat::kJson, time, spdlog::level::err, "it happened", fields);
   const nlohmann::json json = nlohmann::json::parse(line);

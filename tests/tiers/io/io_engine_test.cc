@@ -547,11 +547,15 @@ TEST_CASE("an idle engine sleeps") {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for the rest of the read
     if (std::exchange(before, WakeUps("kvkeep-io")) == before) break;
   }
-  const double cpu_before = CpuSeconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // in which nothing may run
   REQUIRE(before > 0);
-  CHECK(WakeUps("kvkeep-io") - before <= 2);
-  CHECK(CpuSeconds() - cpu_before < 0.25);        // a spinning one takes 0.5
+  double least = 1;
+  for (int attempt = 0; attempt < 5 && least >= 0.1; ++attempt) {
+    const double cpu_before = CpuSeconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // in which nothing may run
+    CHECK(WakeUps("kvkeep-io") - std::exchange(before, WakeUps("kvkeep-io")) <= 2);
+    least = std::min(least, CpuSeconds() - cpu_before);
+  }
+  CHECK(least < 0.1);                             // a spinning one takes up to 0.5
   REQUIRE(Read(*device, 0, memory.span()).ok());  // and wakes up again
 }
 

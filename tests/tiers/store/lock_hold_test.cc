@@ -36,7 +36,7 @@ namespace {
 
 namespace work = store_internal::work;
 
-constexpr double kUsualLimitMicros = kSanitized ? 20'000 : 3000;  // their own work is counted too
+constexpr double kUsualLimitMicros = 3000;
 constexpr int kAttempts = 8;
 constexpr uint64_t kMostKeys = 65536;
 

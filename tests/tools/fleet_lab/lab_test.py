@@ -79,6 +79,11 @@ class LabTest(unittest.TestCase):
         code, printed, _ = self.lab("--faults", script)
         self.assertEqual((code, "line 1" in printed), (2, True), printed)
         self.assertEqual(self.lab("--requests", "0")[0], 2)
+        for size in ("0", "x"):
+            done = subprocess.run(
+                [sys.executable, "-B", path.ROOT / "tools/fleet_lab/peer_reads.py", "--mib", size],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
 
 
 if __name__ == "__main__":

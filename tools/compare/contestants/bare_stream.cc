@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -37,6 +38,7 @@ namespace {
 // As kvkeep's frames both ways: GetStream::kFramePieces, and kMaxFrameBytes of
 // client/grpc/put_frames.cc.
 constexpr uint64_t kFrameBytes = 2 * kMiB;
+constexpr std::chrono::seconds kConnectTime{60};
 constexpr char kSend = 'G', kDrop = 'P';
 
 // Asks the server to send this many bytes, or announces this many.
@@ -236,7 +238,7 @@ BareStream* the_stream = nullptr;  // ends with the process
 // Starts a server and connects the stream: by TLS if there is an `identity`, to a server whose
 // certificate says `name`, else by a pair of sockets. Returns the server's process, or -1 for none.
 pid_t Start(uint64_t capacity_bytes, const Identity* identity, const char* name) {
-  int ends[2];  // what a connection is, too; gRPC closes them
+  int ends[2];  // without TLS, the connection itself, which gRPC closes
   const int flags = SOCK_CLOEXEC | (identity == nullptr ? SOCK_NONBLOCK : 0);
   if (socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends) != 0) return -1;
   UniqueFd ours(ends[0]), theirs(ends[1]);
@@ -264,12 +266,14 @@ pid_t Start(uint64_t capacity_bytes, const Identity* identity, const char* name)
   if (read(ours.get(), &port, sizeof(port)) != sizeof(port)) return -1;
   grpc::ChannelArguments arguments = Arguments(identity);
   arguments.SetSslTargetNameOverride(name);
-  the_stream = new BareStream(
+  const std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
                                 grpc::SslCredentials({.pem_root_certs = identity->ca,
                                                       .pem_private_key = identity->key,
                                                       .pem_cert_chain = identity->certificate}),
-                                arguments));
+                                arguments);
+  if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTime)) return -1;
+  the_stream = new BareStream(channel);
   return server;
 }
 
