@@ -477,8 +477,8 @@ TEST_CASE("a peer that makes its first summary is asked again soon") {
 
 TEST_CASE("a summary that is no summary, or too long, is not kept") {
   LinkedPeer two;
-  two.link->WantSummary(4096);
   REQUIRE(two.ComesUp());
+  two.link->WantSummary(4096);  // not before, so that no question is under way
   uint64_t failed = 0;
   for (const size_t bytes : {63, 2 * 4096 + 64}) {
     two.peer->Set(Summarising(5, bytes));
