@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "proto/http2_settings.h"
 #include "server/sockets/guarded_sockets.h"
 #include "server/sockets/tcp_socket.h"
 #include "tiers/base/status_macros.h"
@@ -69,12 +68,12 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Open(const Options& option
   return listeners;
 }
 
-void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
+void Listeners::Configure(grpc::ServerBuilder* builder, Http2Link link) {
   const auto timeout = static_cast<int>(options_.peer_timeout.count());
-  const int patience = (peers == Peers::kOfThisMachine ? kLocalPatience : 1) * timeout;
+  const int patience = (link == Http2Link::kThisMachine ? kLocalPatience : 1) * timeout;
   builder->SetResourceQuota(receive_memory_);
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  SetHttp2(peers == Peers::kOfThisMachine ? Http2Link::kThisMachine : Http2Link::kNetwork, builder);
+  SetHttp2(link, builder);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
   // A client that is stopped or silent, or whose machine is gone, is noticed after the sum of both
   // times.
@@ -96,13 +95,13 @@ absl::Status Listeners::StartServers() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   {
     grpc::ServerBuilder builder;
-    Configure(&builder, Peers::kOfThisMachine);
+    Configure(&builder, Http2Link::kThisMachine);
     builder.RegisterService(deps_.admin);
     KVKEEP_ASSIGN_OR_RETURN(admin_, Start(&builder, "gRPC"));
   }
   {
     grpc::ServerBuilder builder;
-    Configure(&builder, Peers::kOfThisMachine);
+    Configure(&builder, Http2Link::kThisMachine);
     builder.RegisterService(deps_.kv);
     KVKEEP_ASSIGN_OR_RETURN(clients_, Start(&builder, "gRPC"));
   }
@@ -114,7 +113,7 @@ absl::Status Listeners::StartTcp() {
                                           : grpc::InsecureServerCredentials();
   KVKEEP_ASSIGN_OR_RETURN(tcp_sockets_, ListenOnTcp(options_.tcp_address, options_.peer_timeout));
   grpc::ServerBuilder builder;
-  Configure(&builder, Peers::kAnywhere);
+  Configure(&builder, Http2Link::kNetwork);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   if (options_.tcp_connection_age.count() > 0) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/http2_settings.h"
 #include "server/grpc/admin_service.h"
 #include "server/grpc/kv_service.h"
 #include "server/grpc/tls_credentials.h"
@@ -88,8 +89,7 @@ class Listeners {
   absl::Status StartServers();
   absl::Status StartTcp();
   absl::Status StartAccepting();
-  enum class Peers { kOfThisMachine, kAnywhere };
-  void Configure(grpc::ServerBuilder* builder, Peers peers);
+  void Configure(grpc::ServerBuilder* builder, Http2Link link);
   // Returns true if too many descriptors that this peer's user passed, or too many of its
   // connections, wait to be closed.
   bool ClosingTooMany(const Acceptor::Connection& connection) const;

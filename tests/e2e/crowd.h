@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/process_usage.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep::e2e {
@@ -89,13 +90,5 @@ class Crowd {
   std::atomic<uint64_t> connects_{0}, closed_{0}, sent_{0}, resets_{0};
   std::thread thread_;
 };
-
-// Usage of another process, from /proc.
-struct ProcessUsage {
-  uint64_t private_bytes = 0;  // RssAnon
-  double cpu_seconds = 0;
-  size_t threads = 0;
-};
-ProcessUsage UsageOf(uint64_t pid);
 
 }  // namespace kvkeep::e2e

@@ -1,7 +1,4 @@
 // Memory that the gRPC path uses again and again: payloads go through memory that is there.
-#include <absl/strings/numbers.h>
-#include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -9,21 +6,13 @@
 #include <catch2/catch.hpp>
 
 #include "tests/e2e/engine.h"
+#include "tests/e2e/process_usage.h"
 
 namespace kvkeep::e2e {
 namespace {
 
 constexpr size_t kFaultsChunks = 16, kFaultsChunkBytes = 4 << 20;
 constexpr int kFaultsCalls = kSanitized ? 2 : 12;
-
-// Returns the process's minor page faults so far.
-uint64_t PageFaults(uint64_t pid) {
-  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
-  const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')')), ' ');
-  uint64_t faults = 0;
-  REQUIRE(absl::SimpleAtoi(fields.at(8), &faults));  // minflt: fields begin with ")", "S"
-  return faults;
-}
 
 }  // namespace
 
@@ -45,9 +34,9 @@ TEST_CASE("puts of many chunks in a call find the daemon's memory in place") {
     }));
   };
   for (size_t bytes = 0; bytes < 512 << 20; bytes += kFaultsChunks * kFaultsChunkBytes) put();
-  const uint64_t before = PageFaults(site.Status().pid());
+  const uint64_t before = UsageOf(site.Status().pid()).page_faults;
   for (int call = 0; call < kFaultsCalls; ++call) put();
-  const uint64_t faults = PageFaults(site.Status().pid()) - before;
+  const uint64_t faults = UsageOf(site.Status().pid()).page_faults - before;
   const uint64_t pages = kFaultsCalls * kFaultsChunks * kFaultsChunkBytes / sysconf(_SC_PAGESIZE);
   WARN(faults << " page faults for " << pages << " pages");
   CHECK((kSanitized || faults < pages / 8));

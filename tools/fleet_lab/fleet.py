@@ -19,6 +19,13 @@ METRICS_PATIENCE_S = 0.5
 G4_WRITE_BYTES_PER_SECOND = "1GiB"
 
 
+def use_build(build):
+    """Has nodes and clients run what this tree has. The C library may be named by the caller."""
+    os.environ["KVKEEP_BUILD"] = str(build)
+    os.environ["KVKEEP_CLIENT_LIBRARY"] = (os.environ.get("KVKEEP_CLIENT_LIBRARY")
+                                           or str(built("lib/libkvkeep-client.so.1")))
+
+
 def name_of(node):
     """The node's name in the fleet, and in its certificate."""
     return f"{node}.lab"

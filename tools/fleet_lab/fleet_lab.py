@@ -257,17 +257,13 @@ def requests_of(asked):
         NODES, asked.seconds, asked.move, asked.pause, asked.pause_seconds, asked.seed))
 
 
-def library_of(build):
-    return os.environ.get("KVKEEP_CLIENT_LIBRARY") or str(build / "lib/libkvkeep-client.so.1")
-
-
 def run(asked):
     """Returns the report's document."""
     planned, requests = planned_faults(asked), requests_of(asked)
     options = ["--server", asked.server] if asked.server else (
         ["--swift"] * asked.swift + ["--radosgw"] * asked.radosgw)
     server = find_server(options) if asked.g4 == "server" else ""
-    os.environ.update(KVKEEP_BUILD=str(asked.build), KVKEEP_CLIENT_LIBRARY=library_of(asked.build))
+    fleet.use_build(asked.build)
     network = network_of(asked)  # after what needs the machine's own network
     with Lab(asked, network, server) as lab:
         g4 = lab.storage.name if lab.storage is not None else "none"

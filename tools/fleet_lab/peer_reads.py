@@ -25,7 +25,6 @@ sys.path += [MEASURE, str(ROOT / "client/python")]
 
 import fleet  # noqa: E402
 from arguments import several, within  # noqa: E402
-from daemon import built  # noqa: E402
 from figures import MIB, byte_size, ratios, summary, table  # noqa: E402
 from network import Loopback  # noqa: E402
 from processes import Child, ChildFailed  # noqa: E402
@@ -143,8 +142,7 @@ def of_size(reads, bare, rounds):
 def main(words):
     asked = arguments(words)
     sizes = [mib * MIB for mib in asked.mib]
-    os.environ.update(KVKEEP_BUILD=str(asked.build.absolute()))
-    os.environ.setdefault("KVKEEP_CLIENT_LIBRARY", str(built("lib/libkvkeep-client.so.1")))
+    fleet.use_build(asked.build.absolute())
     with tempfile.TemporaryDirectory(prefix="lab-") as directory:
         try:
             figures = measure(asked, sizes, pathlib.Path(directory))
