@@ -15,11 +15,14 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
 #include <cstring>
 #include <map>
+#include <span>
 
 #include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
@@ -39,6 +42,27 @@ struct Armed {
 std::atomic<bool> is_armed = false;
 Mutex mu;
 Armed armed ABSL_GUARDED_BY(mu);
+std::vector<std::span<std::byte>> given_away ABSL_GUARDED_BY(mu);
+
+std::span<std::byte> RangeOf(void* where, size_t bytes) {
+  return {static_cast<std::byte*>(where), bytes};
+}
+
+// A mapping at a fixed address that fails has unmapped what was there. Another thread has mapped
+// something at once: whoever unmaps it now is at fault.
+void GiveAway(void* where, size_t bytes) {
+  MutexLock lock(&mu);
+  KVKEEP_CHECK(syscall(SYS_mmap, where, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                       -1, 0) == reinterpret_cast<long>(where));
+  given_away.push_back(RangeOf(where, bytes));
+}
+
+bool IsGivenAway(std::span<std::byte> range) {
+  MutexLock lock(&mu);
+  return std::any_of(given_away.begin(), given_away.end(), [range](std::span<std::byte> other) {
+    return range.data() < other.data() + other.size() && other.data() < range.data() + range.size();
+  });
+}
 
 bool IsRocksDb(const void* caller) {
   Dl_info info;
@@ -306,8 +330,16 @@ int memfd_create(const char* name, unsigned flags) noexcept {
   return static_cast<int>(syscall(SYS_memfd_create, name, flags));
 }
 void* mmap(void* where, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
-  KVKEEP_FAIL("mmap", MAP_FAILED);
+  if (const int fault = KVKEEP_FAULT("mmap"); fault > 0) {
+    if ((flags & MAP_FIXED) != 0) kvkeep::GiveAway(where, bytes);
+    errno = fault;
+    return MAP_FAILED;
+  }
   return reinterpret_cast<void*>(syscall(SYS_mmap, where, bytes, protection, flags, fd, offset));
+}
+int munmap(void* where, size_t bytes) noexcept {
+  KVKEEP_CHECK(!kvkeep::IsGivenAway(kvkeep::RangeOf(where, bytes)));
+  return static_cast<int>(syscall(SYS_munmap, where, bytes));
 }
 int madvise(void* memory, size_t bytes, int advice) noexcept {
   KVKEEP_FAIL("madvise", -1);

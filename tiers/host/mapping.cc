@@ -52,6 +52,9 @@ absl::StatusOr<Mapping> Mapping::Map(int fd, uint64_t bytes, uint64_t page_bytes
   }
   Mapping mapping(std::span(address, bytes));  // from here on unmapped on every way out
   if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    // Not unmapped: the kernel may have done so before it failed, and have given the addresses to
+    // another thread since.
+    mapping.memory_ = {};
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("arena: cannot map a segment of ", bytes, " bytes"));
   }
