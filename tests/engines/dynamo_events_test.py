@@ -74,16 +74,20 @@ def generated(root, folder):
 
 
 class Indexer:
-    """python: the interpreter of an environment with Dynamo."""
+    """endpoint: of instance 7; more may be registered. python: the interpreter of an environment
+    with Dynamo."""
 
     def __init__(self, endpoint, python=sys.executable, block=BLOCK):
-        self.port = free_port()
+        self.port, self._block = free_port(), block
         self.process = subprocess.Popen(
             [python, "-m", "dynamo.indexer", "--port", str(self.port), "--threads", "1"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: self.call("/health"), "the indexer answers")
-        self.call("/register", {"instance_id": 7, "endpoint": endpoint, "model_name": "m",
-                                "block_size": block, "dp_rank": 0})
+        self.register(7, endpoint)
+
+    def register(self, instance, endpoint):
+        self.call("/register", {"instance_id": instance, "endpoint": endpoint, "model_name": "m",
+                                "block_size": self._block, "dp_rank": 0})
 
     def call(self, path, body=None):
         data = json.dumps(body).encode() if body is not None else None
@@ -95,10 +99,10 @@ class Indexer:
         except OSError:
             return None
 
-    def tiers(self, tokens):
+    def tiers(self, tokens, instance=7):
         """Returns {tier: tokens matched up to its end}."""
         told = json.loads(self.call("/query", {"token_ids": tokens, "model_name": "m"}))
-        return told.get("instances", {}).get("7", {})
+        return told.get("instances", {}).get(str(instance), {})
 
     def match(self, tokens):
         """Returns matched tokens: in DRAM from the head, and with what NVMe has from there on."""
