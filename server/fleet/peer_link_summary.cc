@@ -54,6 +54,7 @@ void PeerLink::OnSummary(const absl::Status& status, v1::SummaryResponse respons
   const MonotonicTime now = parts_.clock->Now();
   MutexLock lock(&mu_);
   summary_.asking = false;
+  if (summary_.most_bytes == 0) return;  // none is wanted any more
   if (absl::IsUnimplemented(status)) {  // an older release, until it is another process
     summary_.next = now + options_.summary_refused;
   }

@@ -464,6 +464,25 @@ TEST_CASE("a link has the newest summary of its peer, if one is wanted") {
   CHECK(two.link->summary() == nullptr);
 }
 
+TEST_CASE("a summary that is not wanted any more when it comes is no failure") {
+  LinkedPeer two;
+  ScriptedPeer::Script script;
+  script.summary = [&two](const v1::SummaryRequest&, v1::SummaryResponse* response) {
+    two.link->WantSummary(0);
+    response->set_version(5);
+    response->set_bits(std::string(64, '\xff'));
+    return grpc::Status::OK;
+  };
+  two.peer->Set(script);
+  REQUIRE(two.ComesUp());
+  two.link->WantSummary(4096);
+  two.Advance(milliseconds(1));
+  REQUIRE(Soon([&] { return two.peer->summaries() == 1 && !two.link->busy(); }));
+  CHECK(two.link->summary() == nullptr);
+  CHECK(two.link->snapshot().summaries == 0);
+  CHECK(two.link->snapshot().failed_summaries == 0);
+}
+
 TEST_CASE("a peer that makes its first summary is asked again soon") {
   LinkedPeer two;
   two.link->WantSummary(4096);
