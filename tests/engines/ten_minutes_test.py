@@ -120,7 +120,7 @@ class Terminal:
             "VLLM_WORKER_MULTIPROCESSING_METHOD": "fork",
             "PATH": f"{folder / 'venv' / 'bin'}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1",
             "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
-        self.model = folder / "model"
+        self.model, self.log = folder / "model", folder / "vllm.log"
         engine_process.make_model(self.model)
         engine_process.make_tokenizer(self.model, 1000)
 
@@ -135,7 +135,7 @@ class Terminal:
 
     def serve(self, line):
         """Starts vLLM. Returns its process once it serves."""
-        log = self.folder / "vllm.log"
+        log = self.log
         with open(log, "w", encoding="utf-8") as said:
             process = subprocess.Popen(
                 ["bash", "-c", "exec " + line.replace("MODEL", str(self.model))], cwd=self.folder,
@@ -190,7 +190,8 @@ def ten_minutes(asked, folder):
         assert hits == 0, f"{hits} hits before anything was kept"
         again, hits = asked_of(terminal, serve, ask)
         assert again == first, (first, again)
-        assert hits > 0, "a new vLLM has asked for the same prompt, and nothing was found"
+        assert hits > 0, ("a new vLLM has asked for the same prompt, and nothing was found:\n" +
+                          terminal.log.read_text()[-20000:])
         print(f"{pathlib.Path(wheel).name}: {hits} hits after {time.monotonic() - began:.0f} s")
     finally:
         subprocess.run(["kvkeep", "down"], env=terminal.environment, check=False)
