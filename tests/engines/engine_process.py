@@ -53,15 +53,20 @@ def make_model(folder, seed=0, **other):
     return model
 
 
-def make_tokenizer(folder, vocabulary):
-    """Makes a tokenizer of a word a token, for servers that need one; requests have tokens."""
+def make_tokenizer(folder, vocabulary, words=()):
+    """Makes a tokenizer of a word a token, for servers that need one: t0, t1, ... `words`: those
+    that stand for the last tokens instead. Each other word is t0."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    words = Tokenizer(models.WordLevel({f"t{token}": token for token in range(vocabulary)},
-                                       unk_token="t0"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="t0").save_pretrained(folder)
+    names = [f"t{token}" for token in range(vocabulary - len(words))] + list(words)
+    tokens = Tokenizer(models.WordLevel({name: at for at, name in enumerate(names)},
+                                        unk_token="t0"))
+    tokens.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokens, unk_token="t0",
+        chat_template="{% for one in messages %}{{ one['content'] }}\n{% endfor %}",
+    ).save_pretrained(folder)
 
 
 def make_adapter(folder, seed, merge_into=None):
