@@ -32,12 +32,12 @@ def percentiles(requests):
     """More of a row, where many are asked at a time."""
     ttft = sorted(one["ttft_s"] for one in requests)
     gaps = sorted(gap for one in requests for gap in one["itl_s"])
-    return {**{f"ttft_p{percent}_s": _nearest(ttft, percent) for percent in (50, 90, 99)},
-            **({"itl_p99_s": _nearest(gaps, 99)} if gaps else {})}
+    return {**{f"ttft_p{percent}_s": nearest(ttft, percent) for percent in (50, 90, 99)},
+            **({"itl_p99_s": nearest(gaps, 99)} if gaps else {})}
 
 
-def _nearest(ranked, percent):
-    """The nearest rank: one of the values, and of few the last one for 99."""
+def nearest(ranked, percent):
+    """Returns the nearest rank: one of the values, and of few the last one for 99."""
     return ranked[max(-(-len(ranked) * percent // 100) - 1, 0)]
 
 

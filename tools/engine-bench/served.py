@@ -75,6 +75,10 @@ class ServedEngines:
     def pids(self):
         return [process.pid for process, _, _ in self._running]
 
+    @property
+    def urls(self):
+        return [url for _, url, _ in self._running]
+
     def play(self, users, rounds):
         """Their rounds by turns; how many seconds they took. Each engine was asked once before."""
         return asyncio.run(self._play(users, rounds))
@@ -84,7 +88,7 @@ class ServedEngines:
 
         limits = aiohttp.ClientTimeout(total=ANSWERS_WITHIN_S)
         async with aiohttp.ClientSession(timeout=limits) as http:
-            urls = [url for _, url, _ in self._running]
+            urls = self.urls
             for at, url in enumerate(urls):
                 await ask(http, url, [at + 5] * WARM_UP_TOKENS, 2)
             turns = itertools.cycle(urls)
