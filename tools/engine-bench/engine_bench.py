@@ -23,6 +23,8 @@ sys.path.append(str(ROOT / "tools" / "measure"))  # last: its `daemon` is anothe
 
 import arms  # noqa: E402
 import engine_process  # noqa: E402
+import field as loads  # noqa: E402
+import field_report  # noqa: E402
 import figures  # noqa: E402
 import moved as fleets  # noqa: E402
 import report  # noqa: E402
@@ -43,8 +45,12 @@ class Scale:
     load: Load
     prompt_tokens: int  # of recall and no-hit
     answer_tokens: int  # of no-hit
-    rounds: int  # of recall and no-hit
+    rounds: int  # of all but sessions and field
     qps: float  # of serve
+    users_at: tuple  # of field: users of each rate
+    gap_s: float  # of field: between two questions of a user
+    seconds: int  # of field: for each rate
+    bound_s: float  # of field: users are counted whose TTFT p90 is at most this
 
     @property
     def vocabulary(self):
@@ -58,14 +64,15 @@ FULL = Scale(
     llm={"dtype": "bfloat16", "max_model_len": 8192, "max_num_batched_tokens": 8192,
          "kv_cache_memory_bytes": 512 << 20},
     cpu_bytes=256 << 20, tier_bytes=1 << 30, load=Load(), prompt_tokens=4000, answer_tokens=64,
-    rounds=9, qps=0.5)
+    rounds=9, qps=0.5, users_at=(2, 4, 8, 16), gap_s=8.0, seconds=60, bound_s=2.0)
 QUICK = Scale(
     model={"max_position_embeddings": 4096, "vocab_size": 1000},
     llm={"dtype": "float32", "max_model_len": 4096, "max_num_batched_tokens": 4096},
     cpu_bytes=64 << 20, tier_bytes=256 << 20,
     load=Load(users=2, rounds=2, system_tokens=256, history_tokens=1024, answer_tokens=8,
               vocabulary=1000),
-    prompt_tokens=1000, answer_tokens=16, rounds=2, qps=4)
+    prompt_tokens=1000, answer_tokens=16, rounds=2, qps=4, users_at=(1, 2), gap_s=2.0,
+    seconds=6, bound_s=1.0)
 
 
 def in_turn(names, number):
@@ -106,9 +113,9 @@ class Bench:
     def __init__(self, asked, model, holder):
         self.asked, self.scale = asked, QUICK if asked.quick else FULL
         self.serving = Serving.of(asked, self.scale)
-        self.rounds = asked.rounds or self.scale.rounds
+        self.rounds = asked.rounds or (1 if asked.scenario == "field" else self.scale.rounds)
         self.rows, self._arms = [], {}
-        self.holder = holder
+        self.holder, self.model = holder, model
         self._make = lambda name, **more: holder.enter_context(contextlib.closing(
             arms.Arm(name, asked, model, self.scale, **more)))
 
@@ -249,14 +256,45 @@ def stores(bench, names):
             print(json.dumps(bench.rows[-1]), file=sys.stderr, flush=True)
 
 
+def field(bench, names, tools=None):
+    """LMBenchmark and AIPerf against one server an arm, at rising rates. All arms of a round get
+    the same users, who hear that arm's own answers, and no run gets users of another."""
+    asked, load = bench.asked, bench.serving.load
+    tools = tools or loads.Tools.of(asked, bench.model, bench.holder)
+    gap_s, seconds = asked.gap or bench.scale.gap_s, asked.seconds or bench.scale.seconds
+    next_user = 0
+    for number in range(bench.rounds):
+        runs = []
+        for users in asked.users_at or bench.scale.users_at:
+            rate = loads.Rate(users, gap_s)
+            for tool in asked.tools:
+                runs.append((tool, rate, next_user))
+                next_user += rate.users_in(seconds, load.rounds)
+        for name in in_turn(names, number):
+            arm = bench.arm(name)
+            url = arm.serve(1).urls[0]
+            for tool, rate, first_user in runs:
+                bench.rows.append({
+                    "arm": name, "round": number, "tool": tool, "users": rate.users,
+                    "qps": rate.qps, **tools.run(tool, url, load, rate, seconds, first_user)})
+                print(json.dumps(bench.rows[-1]), file=sys.stderr, flush=True)
+            arm.stop()
+
+
 # scenario: what runs it, its arms, what they are held to
 SCENARIOS = {"sessions": (sessions, ["none", "fs", "lmcache", "kvkeep"], ["none"]),
              "recall": (recall, ["dict", "kvkeep"], ["cold", "dict"]),
              "moved": (moved, ["kvkeep"], ["own NVMe", "cold"]),
              "no-hit": (no_hit, ["none", "cpu", "kvkeep"], ["none", "cpu"]),
              "stores": (stores, ["kvkeep", "direct"], ["kvkeep"]),
+             "field": (field, ["none", "cpu", "lmcache", "kvkeep", "direct"], ["none"]),
              "serve": (serve, ["none", "cpu", "kvkeep", "direct", "lmcache"],
                        ["none", "lmcache"])}
+
+
+def words_of(kind):
+    """Returns a type of an option: such values by commas."""
+    return lambda text: [kind(word) for word in text.split(",")]
 
 
 def arguments():
@@ -274,11 +312,24 @@ def arguments():
     serving.add_argument("--engines", type=int, default=2, help="servers, asked by turns")
     serving.add_argument("--restart-engine-after", type=int, default=0, metavar="ROUND",
                          help="of the users; all servers are started anew then")
+    of_field = parser.add_argument_group("field")
+    of_field.add_argument("--lmbenchmark", type=pathlib.Path, metavar="DIR",
+                          help="a clone of LMBenchmark; else it is cloned into build/engines")
+    of_field.add_argument("--tools", type=words_of(str), default=list(loads.TOOLS),
+                          help=f"of {','.join(loads.TOOLS)}")
+    of_field.add_argument("--users-at", type=words_of(int), help="users of each rate, by commas")
+    of_field.add_argument("--gap", type=float, help="seconds between two questions of a user")
+    of_field.add_argument("--seconds", type=int, help="for each rate")
+    of_field.add_argument("--ttft-bound", type=float, help="seconds, of TTFT p90")
     parser.add_argument("--arms", help="by commas, instead of the scenario's own")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--svg", type=pathlib.Path)
     parser.add_argument("--check", action="store_true", help="fail unless what is promised holds")
-    asked = parser.parse_args()
+    return checked(parser, parser.parse_args())
+
+
+def checked(parser, asked):
+    """Returns the options with the scenario's own arms; ends the process if some do not fit."""
     asked.arms = asked.arms.split(",") if asked.arms else SCENARIOS[asked.scenario][1]
     unknown = sorted(set(asked.arms) - set(arms.NAMES))
     if unknown:
@@ -292,6 +343,10 @@ def arguments():
     if asked.scenario == "moved" and (len(asked.arms) != 1 or
                                       not set(asked.arms) <= {"kvkeep", "direct"}):
         parser.error("moved: --arms kvkeep or --arms direct")
+    if not set(asked.tools) <= set(loads.TOOLS):
+        parser.error(f"--tools: of {', '.join(loads.TOOLS)}")
+    if min([*(asked.users_at or [1]), asked.seconds or 1, asked.gap or 1]) <= 0:
+        parser.error("--users-at, --seconds, --gap: above 0")
     if asked.rounds is not None and asked.rounds < 1:
         parser.error("--rounds: at least 1")
     if asked.engines < 1 or asked.restart_engine_after < 0 or (asked.qps or 1) <= 0:
@@ -306,20 +361,29 @@ def main():
         model = holder.enter_context(tempfile.TemporaryDirectory())
         bench = Bench(asked, model, holder)
         made = engine_process.make_model(model, **bench.scale.model)
-        engine_process.make_tokenizer(model, bench.scale.vocabulary)
+        engine_process.make_tokenizer(
+            model, bench.scale.vocabulary,
+            loads.words(bench.scale.vocabulary) if asked.scenario == "field" else ())
         if bench.scale.llm["dtype"] == "bfloat16":
             made.bfloat16().save_pretrained(model)
         run(bench, asked.arms)
-        said = report.document(asked.scenario, bench.rows, bases, {
+        about = {
             "machine": f"{platform.machine()}, one thread of the model's", "quick": asked.quick,
             "prompt_tokens": bench.scale.prompt_tokens,
-            **({"serving": dataclasses.asdict(bench.serving)} if asked.scenario == "serve" else
-               {"load": dataclasses.asdict(bench.scale.load)})})
-    print(report.table(said))
+            **({"serving": dataclasses.asdict(bench.serving)}
+               if asked.scenario in ("serve", "field") else
+               {"load": dataclasses.asdict(bench.scale.load)})}
+    if asked.scenario == "field":
+        drawn = field_report
+        said = field_report.document(bench.rows, asked.ttft_bound or bench.scale.bound_s, about)
+    else:
+        drawn = report
+        said = report.document(asked.scenario, bench.rows, bases, about)
+    print(drawn.table(said))
     if asked.json:
         asked.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     if asked.svg:
-        asked.svg.write_text(report.picture(said), encoding="utf-8")
+        asked.svg.write_text(drawn.picture(said), encoding="utf-8")
     if asked.check and not all(holds for _, holds in report.promises(said)):
         sys.exit(1)
 
