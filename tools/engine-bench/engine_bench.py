@@ -30,6 +30,7 @@ import moved as fleets  # noqa: E402
 import report  # noqa: E402
 import stores as storing  # noqa: E402
 import vllm_engine  # noqa: E402
+from arguments import several  # noqa: E402
 from load import Load  # noqa: E402
 from users import Users  # noqa: E402
 
@@ -292,11 +293,6 @@ SCENARIOS = {"sessions": (sessions, ["none", "fs", "lmcache", "kvkeep"], ["none"
                        ["none", "lmcache"])}
 
 
-def words_of(kind):
-    """Returns a type of an option: such values by commas."""
-    return lambda text: [kind(word) for word in text.split(",")]
-
-
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -315,9 +311,9 @@ def arguments():
     of_field = parser.add_argument_group("field")
     of_field.add_argument("--lmbenchmark", type=pathlib.Path, metavar="DIR",
                           help="a clone of LMBenchmark; else it is cloned into build/engines")
-    of_field.add_argument("--tools", type=words_of(str), default=list(loads.TOOLS),
+    of_field.add_argument("--tools", type=several(str), default=list(loads.TOOLS),
                           help=f"of {','.join(loads.TOOLS)}")
-    of_field.add_argument("--users-at", type=words_of(int), help="users of each rate, by commas")
+    of_field.add_argument("--users-at", type=several(int), help="users of each rate, by commas")
     of_field.add_argument("--gap", type=float, help="seconds between two questions of a user")
     of_field.add_argument("--seconds", type=int, help="for each rate")
     of_field.add_argument("--ttft-bound", type=float, help="seconds, of TTFT p90")

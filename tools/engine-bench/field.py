@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 
 import figures
+from load import Talk
 
 LMBENCHMARK = "https://github.com/LMCache/LMBenchmark"
 COMMIT = "26d02bd21e682dbf3b7f769ef6db1d545ead50c2"
@@ -145,13 +146,12 @@ def conversations(load, users, first_user):
     lines, left = [], load.vocabulary - len(words(load.vocabulary))
     load = dataclasses.replace(load, vocabulary=left)
     for user in range(first_user, first_user + users):
-        said = (load.say(load.system_tokens, "system")
-                + load.say(load.history_tokens, "history", user))
-        turns = []
-        for turn in range(load.rounds):
-            said = said + load.say(load.question_tokens, "question", user, turn)
-            turns.append({"text": " ".join(f"t{token}" for token in said)})
-            said = []
+        talk, turns, said = Talk(load, user), [], 0
+        for _ in range(load.rounds):
+            prompt = talk.ask()
+            turns.append({"text": " ".join(f"t{token}" for token in prompt[said:])})
+            talk.hear(())  # AIPerf adds the answers
+            said = len(prompt)
         lines.append(json.dumps({"session_id": f"user-{user}", "turns": turns}))
     return "\n".join(lines) + "\n"
 
