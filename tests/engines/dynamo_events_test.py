@@ -104,9 +104,9 @@ class Indexer:
         told = json.loads(self.call("/query", {"token_ids": tokens, "model_name": "m"}))
         return told.get("instances", {}).get(str(instance), {})
 
-    def match(self, tokens):
+    def match(self, tokens, instance=7):
         """Returns matched tokens: in DRAM from the head, and with what NVMe has from there on."""
-        of_us = self.tiers(tokens)
+        of_us = self.tiers(tokens, instance)
         return of_us.get("cpu", 0), of_us.get("disk", 0)
 
 

@@ -45,8 +45,7 @@ class Router:
         self._sent = dict.fromkeys(INSTANCES, 0)
 
     def matched(self, node, tokens):
-        tiers = self._indexer.tiers(tokens, INSTANCES[node])
-        return max(tiers.get(tier, 0) for tier in ("cpu", "disk"))
+        return max(self._indexer.match(tokens, INSTANCES[node]))
 
     def pick(self, tokens):
         """Returns the node with the longest match; of equal ones that with fewer requests."""
@@ -96,7 +95,7 @@ class RoutedSessions(unittest.TestCase):
         return made
 
     def play(self):
-        """Yields (round, was moved, the prompt, the answer) of each request."""
+        """Yields (user, was moved, the prompt, the answer) of each request, round by round."""
         histories = [engine_process.prompt(900, SYSTEM) + engine_process.prompt(user, HISTORY)
                      for user in range(USERS)]
         last = {}
@@ -108,7 +107,7 @@ class RoutedSessions(unittest.TestCase):
                 moved = is_moved(user, number)
                 node = other(node) if moved else node
                 said = self.arms[node].ask([prompt], ANSWER_TOKENS)["requests"][0]
-                yield number, moved, list(prompt), said
+                yield user, moved, list(prompt), said
                 whole = len(prompt) // WHOLE * WHOLE
                 dynamo_events_test.until(lambda: self.router.matched(node, prompt) >= whole,
                                          "the indexer knows what was stored")
@@ -117,13 +116,12 @@ class RoutedSessions(unittest.TestCase):
 
     def test_sessions_that_move_are_recalled(self):
         known, recalled, answers, before = {}, {}, [], {}
-        for number, moved, prompt, said in self.play():
+        for user, moved, prompt, said in self.play():
             answers.append((prompt, said["tokens"]))
-            first = tuple(prompt[:SYSTEM + HISTORY])
-            if number > 0:
-                known[moved] = known.get(moved, 0) + before[first]
-                recalled[moved] = recalled.get(moved, 0) + min(said["cached"], before[first])
-            before[first] = len(prompt) // WHOLE * WHOLE
+            if user in before:
+                known[moved] = known.get(moved, 0) + before[user]
+                recalled[moved] = recalled.get(moved, 0) + min(said["cached"], before[user])
+            before[user] = len(prompt) // WHOLE * WHOLE
         cold = self.arm("none")
         for prompt, tokens in answers:
             self.assertEqual(cold.ask([prompt], ANSWER_TOKENS)["requests"][0]["tokens"], tokens)
