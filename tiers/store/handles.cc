@@ -125,11 +125,21 @@ absl::Status Reservation::FillPiece(size_t piece, ReadPayload read) {
   return absl::OkStatus();
 }
 
+std::span<std::byte> Reservation::PayloadPlace(uint64_t offset, uint64_t bytes) {
+  KVKEEP_CHECK(offset <= shape().payload_bytes && bytes <= shape().payload_bytes - offset);
+  return ImageAt(kHeaderBytes + offset, bytes);
+}
+
 void Reservation::ChecksumPiece(size_t piece) {
   KVKEEP_CHECK(piece < filled_.size() && !filled_[piece].filled);
   const uint64_t begin = piece * kPieceBytes;
   filled_[piece] = {.checksum = Checksum(begin, begin + PieceSize(shape().payload_bytes, piece)),
                     .filled = true};
+}
+
+uint64_t Reservation::PieceChecksum(size_t piece) const {
+  KVKEEP_CHECK(piece < filled_.size() && filled_[piece].filled);
+  return filled_[piece].checksum;
 }
 
 uint64_t Reservation::Checksum(uint64_t begin, uint64_t end) const {

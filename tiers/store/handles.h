@@ -105,8 +105,14 @@ class Reservation {
   using ReadPayload =
       absl::FunctionRef<absl::Status(uint64_t offset, uint64_t bytes, GivePayload give)>;
   absl::Status FillPiece(size_t piece, ReadPayload read);
+  // Returns the place of the payload from `offset`, as far as it lies in one run of memory, at most
+  // `bytes`, for a caller that writes there itself: before ChecksumPiece, and never after Seal.
+  // REQUIRES: offset + bytes <= shape().payload_bytes.
+  std::span<std::byte> PayloadPlace(uint64_t offset, uint64_t bytes);
   // Fills a piece whose bytes are in their place already: checksums them.
   void ChecksumPiece(size_t piece);
+  // Returns XXH3-64 of the piece as it was filled. REQUIRES: it is filled, not by Append.
+  uint64_t PieceChecksum(size_t piece) const;
   // Returns XXH3-64 of the whole payload in place. REQUIRES: every piece is filled.
   uint64_t PayloadChecksum() const;
   // Publishes the chunk. `metadata` has shape().tail_bytes bytes. FailedPrecondition: the session

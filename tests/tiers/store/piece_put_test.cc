@@ -87,6 +87,43 @@ TEST_CASE("pieces filled last to first by two threads make the chunk that one co
   }
 }
 
+TEST_CASE("a payload written into its place by the caller is the chunk") {
+  StoreTester s(LargeWorld());
+  const std::vector<std::byte> payload = Pattern();
+  Reservation reservation;
+  REQUIRE(s.Reserve(1, kBytes, &reservation) == "reserved");
+  size_t runs = 0;
+  for (size_t piece : {2, 0, 3, 1}) {
+    const uint64_t end = piece * kPieceBytes + PieceSize(kBytes, piece);
+    for (uint64_t at = piece * kPieceBytes; at < end; ++runs) {
+      const std::span<std::byte> place = reservation.PayloadPlace(at, end - at);
+      REQUIRE_FALSE(place.empty());
+      REQUIRE(place.size() <= end - at);
+      std::memcpy(place.data(), payload.data() + at, place.size());
+      at += place.size();
+    }
+    reservation.ChecksumPiece(piece);
+    const auto bytes = std::span(payload).subspan(piece * kPieceBytes, PieceSize(kBytes, piece));
+    CHECK(reservation.PieceChecksum(piece) == Xxh3(bytes));
+  }
+  CHECK(runs > 4);  // a piece may lie in several runs of memory
+  CHECK(reservation.PayloadPlace(kBytes - 5, 5).size() == 5);
+  CHECK(reservation.PayloadPlace(kBytes, 0).empty());
+  REQUIRE(reservation.Seal({}).value() == SealOutcome::kStored);
+  const ChunkReader reader = s.Pin(1);
+  REQUIRE(reader);
+  CHECK(PayloadOf(reader, kBytes) == payload);
+}
+
+TEST_CASE("the checksum of a piece is told also when it was copied in") {
+  StoreTester s(LargeWorld());
+  const std::vector<std::byte> payload = Pattern();
+  Reservation reservation;
+  REQUIRE(s.Reserve(1, kBytes, &reservation) == "reserved");
+  REQUIRE(Fill(reservation, 3, payload).ok());
+  CHECK(reservation.PieceChecksum(3) == Xxh3(std::span(payload).subspan(3 * kPieceBytes)));
+}
+
 TEST_CASE("the checksum is of what was placed, whatever the source became meanwhile") {
   StoreTester s(LargeWorld());
   std::vector<std::byte> source = Pattern();
