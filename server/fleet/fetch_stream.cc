@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/grpc/convert.h"
 #include "server/grpc/pinned_slices.h"
+#include "server/grpc/to_grpc.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "server/fleet/peer_wire.h"
-#include "server/grpc/convert.h"
+#include "server/grpc/to_grpc.h"
 
 namespace kvkeep {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/grpc/byte_buffer.h"
-#include "server/grpc/convert.h"
+#include "server/grpc/to_grpc.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/tenant_tag.h"
 

@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "config/effective.h"
-#include "server/grpc/convert.h"
+#include "server/grpc/to_grpc.h"
 #include "server/observe/counters.h"
 #include "server/observe/g4_counters.h"
 #include "server/observe/names.h"
+#include "server/requests/convert.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {

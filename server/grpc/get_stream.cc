@@ -6,6 +6,7 @@
 
 #include "server/grpc/byte_buffer.h"
 #include "server/grpc/pinned_slices.h"
+#include "server/grpc/to_grpc.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 

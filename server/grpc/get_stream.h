@@ -23,10 +23,10 @@
 #include <memory>
 #include <optional>
 
-#include "server/grpc/convert.h"
 #include "server/grpc/get_frame.h"
 #include "server/grpc/serial_loop.h"
 #include "server/observe/server_state.h"
+#include "server/requests/convert.h"
 #include "tiers/base/mutex.h"
 #include "tiers/store/store.h"
 

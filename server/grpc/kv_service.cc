@@ -1,9 +1,10 @@
 #include "server/grpc/kv_service.h"
 
 #include "server/grpc/byte_buffer.h"
-#include "server/grpc/check_session.h"
 #include "server/grpc/put_stream.h"
+#include "server/grpc/to_grpc.h"
 #include "server/grpc/watch_stream.h"
+#include "server/requests/check_session.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/beyond_limits.h"
 

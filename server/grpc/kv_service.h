@@ -10,10 +10,10 @@
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 #include "server/access/callers.h"
-#include "server/grpc/convert.h"
 #include "server/grpc/get_stream.h"
 #include "server/grpc/session_stream.h"
 #include "server/observe/server_state.h"
+#include "server/requests/convert.h"
 #include "tiers/store/store.h"
 
 namespace kvkeep {

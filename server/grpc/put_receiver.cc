@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "server/grpc/check_session.h"
-#include "server/grpc/convert.h"
+#include "server/requests/check_session.h"
+#include "server/requests/convert.h"
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/grpc/byte_buffer.h"
-#include "server/grpc/convert.h"
+#include "server/grpc/to_grpc.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {

@@ -4,7 +4,8 @@
 
 #include <utility>
 
-#include "server/grpc/convert.h"
+#include "server/grpc/to_grpc.h"
+#include "server/requests/convert.h"
 
 namespace kvkeep {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/grpc/convert.h"
+#include "server/grpc/to_grpc.h"
 
 namespace kvkeep {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kvkeep/v1/kvkeep.pb.h"
-#include "server/grpc/convert.h"
 #include "server/grpc/put_receiver.h"
+#include "server/requests/convert.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"
 #include "tests/sim/world.h"

@@ -1,7 +1,8 @@
-#include "server/grpc/convert.h"
+#include "server/requests/convert.h"
 
 #include <catch2/catch.hpp>
 
+#include "server/grpc/to_grpc.h"
 #include "server/life/options.h"
 
 namespace kvkeep {

@@ -7,7 +7,7 @@
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
 
-#include "server/observe/server_state.h"
+#include "server/requests/server_counters.h"
 #include "tiers/store/store.h"
 
 namespace kvkeep {

@@ -6,7 +6,6 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
-#include <grpcpp/support/status.h>
 
 #include <chrono>
 #include <string>
@@ -19,10 +18,6 @@ namespace kvkeep {
 
 inline constexpr uint64_t kMaxFramePayloadBytes = 4 * kMiB;  // of a Put or a Get frame
 inline constexpr size_t kMaxClientNameBytes = 128;
-
-// The call's error as gRPC shows it. A FailedPrecondition also says which start of the daemon this
-// is, so that a client can tell "opened before the restart" from "never opened".
-grpc::Status ToGrpc(const absl::Status& status, Incarnation incarnation);
 
 absl::StatusOr<SessionToken> ParseSessionToken(absl::string_view raw);
 absl::StatusOr<NamespaceDigest> ParseNamespaceDigest(absl::string_view raw);

@@ -1,4 +1,6 @@
-#include "server/grpc/convert.h"
+#include "server/requests/convert.h"
+
+#include <absl/strings/str_cat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -63,16 +65,6 @@ absl::StatusOr<std::vector<PartId>> ParseParts(const PartNumbers& numbers,
 }
 
 }  // namespace
-
-grpc::Status ToGrpc(const absl::Status& status, Incarnation incarnation) {
-  if (status.ok()) return grpc::Status::OK;
-  std::string message(status.message());
-  if (status.code() == absl::StatusCode::kFailedPrecondition) {
-    absl::StrAppend(&message, " (incarnation ", incarnation.value(), ")");
-  }
-  // The two enumerations agree by design.
-  return {static_cast<grpc::StatusCode>(status.code()), message};
-}
 
 absl::StatusOr<SessionToken> ParseSessionToken(absl::string_view raw) {
   return ParseExactly<SessionToken>("session_token", raw);

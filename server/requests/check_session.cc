@@ -1,8 +1,8 @@
-#include "server/grpc/check_session.h"
+#include "server/requests/check_session.h"
 
 #include <absl/strings/str_cat.h>
 
-#include "server/grpc/convert.h"
+#include "server/requests/convert.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
