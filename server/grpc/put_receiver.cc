@@ -1,200 +1,50 @@
 #include "server/grpc/put_receiver.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <utility>
 
-#include "server/requests/check_session.h"
 #include "server/requests/convert.h"
-#include "tiers/base/bytes.h"
-#include "tiers/base/check.h"
-#include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 
-// A chunk whose payload is coming in. It goes into a reservation, or is thrown away if the answer
-// is known.
-struct PutReceiver::Chunk {
-  uint32_t ordinal = 0;
-  ChunkPut put;
-  uint64_t payload_bytes = 0;
-  uint64_t received_bytes = 0;
-  std::string metadata;
-  std::optional<uint64_t> expected_checksum;
-  Xxh3Stream checksum;       // of what arrived, when one is expected
-  bool within_rate = false;  // the store charged it, and it was within the rate
-};
-
-static_assert(static_cast<int>(ChunkPut::Answer::kStored) == v1::PUT_STATUS_STORED);
-static_assert(static_cast<int>(ChunkPut::Answer::kPresent) == v1::PUT_STATUS_PRESENT);
-static_assert(static_cast<int>(ChunkPut::Answer::kRejected) == v1::PUT_STATUS_REJECTED);
-
-v1::PutResult PutReceiver::FinishedChunk::Result() const {
-  v1::PutResult result;
-  result.set_ordinal(ordinal);
-  result.set_status(static_cast<v1::PutStatus>(put.answer()));
-  if (put.answer() != ChunkPut::Answer::kRejected) return result;
-  result.set_reason(ToRejectReason(put.reason()));
-  result.set_message(put.message());
-  return result;
-}
-
-namespace {
-
-absl::Status Invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
-
-// Returns why the namespace does not allow this size; empty if it does.
-std::string WrongSize(uint64_t payload_bytes, const NamespaceSpec& spec) {
-  if (payload_bytes < kMinPayloadBytes || payload_bytes > kMaxPayloadBytes) {
-    return absl::StrCat("payload_bytes: ", payload_bytes, "; must be ", kMinPayloadBytes, " to ",
-                        kMaxPayloadBytes);
-  }
-  if (spec.bytes_per_part != 0 && payload_bytes != spec.bytes_per_part) {
-    return absl::StrCat("payload_bytes: ", payload_bytes, "; the namespace's bytes_per_part is ",
-                        spec.bytes_per_part);
-  }
-  return "";
-}
-
-}  // namespace
-
 PutReceiver::PutReceiver(Store* store, ServerCounters* counters, TenantId caller)
-    : store_(store), counters_(counters), caller_(caller) {}
-PutReceiver::~PutReceiver() = default;
+    : counters_(counters), intake_(store, counters, caller) {}
 
 absl::StatusOr<std::optional<PutReceiver::FinishedChunk>> PutReceiver::OnFrame(
     std::span<const WireRun> frame) {
   KVKEEP_ASSIGN_OR_RETURN(PutFrameView view, ParsePutFrame(frame));
   counters_->put_frames.fetch_add(1, std::memory_order_relaxed);
   if (view.payload_bytes > kMaxFramePayloadBytes) {
-    return Invalid(absl::StrCat("payload: ", view.payload_bytes, " bytes in one frame; at most ",
-                                kMaxFramePayloadBytes, " (max_frame_bytes)"));
+    return absl::InvalidArgumentError(absl::StrCat("payload: ", view.payload_bytes,
+                                                   " bytes in one frame; at most ",
+                                                   kMaxFramePayloadBytes, " (max_frame_bytes)"));
   }
-  if (view.stream.has_value()) {
-    KVKEEP_RETURN_IF_ERROR(OpenStream(*view.stream));
-  } else if (!stream_open_) {
-    return Invalid("stream: missing; the first frame of a stream must have it");
+  KVKEEP_RETURN_IF_ERROR(intake_.OpenStream(view.stream.has_value() ? &*view.stream : nullptr));
+  if (view.abort) KVKEEP_RETURN_IF_ERROR(intake_.AbortChunk());
+  if (view.chunk.has_value()) {
+    KVKEEP_RETURN_IF_ERROR(intake_.OpenChunk(*std::move(view.chunk)));
+    checksum_ = Xxh3Stream();
   }
-  if (view.abort) {
-    if (chunk_ == nullptr) return Invalid("abort: no chunk is in progress");
-    chunk_.reset();
-  }
-  if (view.chunk.has_value()) KVKEEP_RETURN_IF_ERROR(OpenChunk(*std::move(view.chunk)));
   KVKEEP_RETURN_IF_ERROR(TakePayload(view));
-  if (chunk_ == nullptr || chunk_->received_bytes < chunk_->payload_bytes) return std::nullopt;
-  KVKEEP_ASSIGN_OR_RETURN(FinishedChunk finished, FinishChunk());
+  if (!intake_.in_progress() || !intake_.complete()) return std::nullopt;
+  std::optional<uint64_t> came;
+  if (intake_.expects_checksum()) came = checksum_.Digest();
+  KVKEEP_ASSIGN_OR_RETURN(FinishedChunk finished, intake_.Finish(came));
   return finished;
 }
 
-absl::Status PutReceiver::OnEnd() {
-  if (chunk_ == nullptr) return absl::OkStatus();
-  const absl::Status status = Invalid(absl::StrCat(
-      "payload: the stream ended within chunk ", chunk_->ordinal, ": ",
-      chunk_->received_bytes, " of ", chunk_->payload_bytes, " bytes came; it was not stored"));
-  chunk_.reset();
-  return status;
-}
-
-absl::Status PutReceiver::OpenStream(const v1::PutStreamHeader& header) {
-  if (stream_open_) return Invalid("stream: only in the first frame of a stream");
-  KVKEEP_ASSIGN_OR_RETURN(session_,
-                          CheckSession(store_, counters_, caller_, header.session_token()));
-  KVKEEP_ASSIGN_OR_RETURN(ns_, ParseNamespaceDigest(header.namespace_digest()));
-  KVKEEP_ASSIGN_OR_RETURN(spec_, store_->FindNamespace(session_, ns_));
-  stream_open_ = true;
-  return absl::OkStatus();
-}
-
-absl::Status PutReceiver::OpenChunk(v1::PutChunkHeader header) {
-  if (chunk_ != nullptr) {
-    return Invalid(absl::StrCat("chunk: chunk ", chunk_->ordinal, " is in progress, ",
-                                chunk_->received_bytes, " of ", chunk_->payload_bytes,
-                                " bytes came; finish or abort it first"));
-  }
-  auto chunk = std::make_unique<Chunk>();
-  KVKEEP_ASSIGN_OR_RETURN(const ChunkKey key, ParseKey("chunk.key", header.key()));
-  if (header.part() >= spec_.parts) {
-    return Invalid(absl::StrCat("chunk.part: ", header.part(), "; the namespace has parts 0 to ",
-                                spec_.parts - 1));
-  }
-  if (header.metadata().size() > kMaxTailBytes) {
-    return Invalid(absl::StrCat("chunk.metadata: ", header.metadata().size(), " bytes; at most ",
-                                kMaxTailBytes, " (max_metadata_bytes)"));
-  }
-  chunk->payload_bytes = header.payload_bytes();
-  if (header.has_checksum()) chunk->expected_checksum = header.checksum();
-  chunk->ordinal = next_ordinal_++;
-  chunk->metadata = std::move(*header.mutable_metadata());
-
-  std::string wrong_size = WrongSize(header.payload_bytes(), spec_);
-  if (wrong_size.empty()) {
-    KVKEEP_RETURN_IF_ERROR(Reserve(header, key, *chunk));
-    chunk->within_rate = true;
-  } else {
-    chunk->put.Reject(RejectReason::kWrongSize, std::move(wrong_size));
-  }
-  chunk_ = std::move(chunk);
-  return absl::OkStatus();
-}
-
-absl::Status PutReceiver::Reserve(const v1::PutChunkHeader& header, const ChunkKey& key,
-                                  Chunk& chunk) {
-  PutRequest request{
-      .ns = ns_,
-      .key = key,
-      .part = PartId(header.part()),
-      .shape = {.payload_bytes = static_cast<uint32_t>(chunk.payload_bytes),
-                .tail_bytes = static_cast<uint32_t>(chunk.metadata.size())},
-      .transient = header.hints().transient(),
-      .no_g3 = header.hints().no_g3(),
-      .durable = header.durable(),
-  };
-  if (!header.hints().parent_key().empty()) {
-    KVKEEP_ASSIGN_OR_RETURN(request.parent,
-                            ParseKey("chunk.hints.parent_key", header.hints().parent_key()));
-  }
-  KVKEEP_ASSIGN_OR_RETURN(const ChunkPut::Reserved reserved,
-                          chunk.put.Reserve(*store_, session_, request));
-  // Ends the stream: otherwise all further frames would be read only to be thrown away.
-  if (reserved == ChunkPut::Reserved::kOverRate) {
-    return absl::ResourceExhaustedError(chunk.put.message());
-  }
-  return absl::OkStatus();
-}
-
 absl::Status PutReceiver::TakePayload(const PutFrameView& frame) {
+  KVKEEP_RETURN_IF_ERROR(intake_.Take(frame.payload_bytes));
   if (frame.payload_bytes == 0) return absl::OkStatus();
-  if (chunk_ == nullptr) return Invalid("payload: no chunk is in progress");
-  const uint64_t room = chunk_->payload_bytes - chunk_->received_bytes;
-  if (frame.payload_bytes > room) {
-    return Invalid(absl::StrCat("payload: chunk ", chunk_->ordinal, " has payload_bytes ",
-                                chunk_->payload_bytes, "; ", frame.payload_bytes - room,
-                                " bytes more came"));
-  }
-  chunk_->received_bytes += frame.payload_bytes;
-  if (!chunk_->put.reservation()) {
-    counters_->put_discarded_bytes.fetch_add(frame.payload_bytes, std::memory_order_relaxed);
-    // Charged with every frame: a client may stop sending a PRESENT chunk, and may send one that is
-    // too large without end.
-    return store_->ChargeDiscarded(session_, frame.payload_bytes, chunk_->within_rate);
-  }
+  Reservation* const reservation = intake_.reservation();
+  if (reservation == nullptr) return absl::OkStatus();
   for (const WireRun& run : frame.payload) {
-    chunk_->put.reservation().Append(run);
-    if (chunk_->expected_checksum) chunk_->checksum.Append(run);
+    reservation->Append(run);
+    if (intake_.expects_checksum()) checksum_.Append(run);
   }
-  counters_->put_bytes.fetch_add(frame.payload_bytes, std::memory_order_relaxed);
   return absl::OkStatus();
-}
-
-absl::StatusOr<PutReceiver::FinishedChunk> PutReceiver::FinishChunk() {
-  const std::unique_ptr<Chunk> chunk = std::move(chunk_);
-  KVKEEP_CHECK(chunk->received_bytes == chunk->payload_bytes);
-  ChunkPut& put = chunk->put;
-  if (put.reservation()) {
-    const bool right = !chunk->expected_checksum ||
-                       put.CheckPayload(*chunk->expected_checksum, chunk->checksum.Digest());
-    if (right) KVKEEP_RETURN_IF_ERROR(put.Seal(AsBytes(chunk->metadata)));
-  }
-  return FinishedChunk{.ordinal = chunk->ordinal, .put = std::move(put)};
 }
 
 }  // namespace kvkeep
