@@ -5,8 +5,8 @@
 #include "server/grpc/to_grpc.h"
 #include "server/grpc/watch_stream.h"
 #include "server/requests/check_session.h"
+#include "server/requests/named_chunks.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/store/beyond_limits.h"
 
 namespace kvkeep {
 
@@ -41,11 +41,7 @@ absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Context& contex
                                                            const Request& request) const {
   Subject subject;
   KVKEEP_ASSIGN_OR_RETURN(subject.session, SessionOf(context, request.session_token()));
-  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
-                          ParseNamespaceDigest(request.namespace_digest()));
-  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, store_->FindNamespace(subject.session, ns));
-  KVKEEP_ASSIGN_OR_RETURN(subject.chunks, ParseChunkSet(ns, request.keys(), request.parts(), spec,
-                                                        store_->options().max_keys_per_call));
+  KVKEEP_ASSIGN_OR_RETURN(subject.chunks, ParseNamedChunks(*store_, subject.session, request));
   return subject;
 }
 
@@ -205,20 +201,8 @@ absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,
   if (!ParseByteBuffer(buffer, &request)) {
     return absl::InvalidArgumentError("GetRequest: not valid protobuf");
   }
-  const BeyondOptions beyond{.wait = std::chrono::microseconds(request.remote_wait_us()),
-                             .recompute_per_key = kNotComputable};
-  KVKEEP_RETURN_IF_ERROR(beyond.Validate());
-  KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(context, request));
-  KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, store_->TenantOf(subject.session));
-  return GetPlan{.session = subject.session,
-                 .tenant = tenant,
-                 .chunks = std::move(subject.chunks),
-                 .lease = LeaseId(request.lease_id()),
-                 .first_piece = request.first_piece(),
-                 .pieces = request.pieces(),
-                 .metadata = request.metadata(),
-                 .transient = request.transient(),
-                 .beyond = beyond};
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
+  return ToGetPlan(*store_, session, request);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KvService::Get(Context* context,
