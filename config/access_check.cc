@@ -85,6 +85,26 @@ void CheckPlaintext(const Config& config, Conflicts& conflicts) {
   }
 }
 
+void CheckBulk(const Config& config, Conflicts& conflicts) {
+  const ListenConfig& listen = config.listen;
+  const std::string& bulk = listen.bulk_tcp_address;
+  if (bulk.empty()) return;
+  if (listen.tcp_address.empty()) {
+    AddConflict(conflicts, {"listen.bulk_tcp", "listen.tcp"},
+                "listen.bulk_tcp: needs listen.tcp, where its clients open their sessions");
+  }
+  if (bulk == listen.tcp_address && !absl::EndsWith(bulk, ":0")) {
+    AddConflict(conflicts, {"listen.bulk_tcp", "listen.tcp"},
+                "listen.bulk_tcp: is the same address as listen.tcp; give it another port");
+  }
+  const bool safe = !config.tls.cert_file.empty() || listen.tcp_insecure_plaintext;
+  if (safe || IsLoopbackAddress(bulk)) return;
+  AddConflict(conflicts, {"listen.bulk_tcp", "tls.cert_file"},
+              absl::StrCat("listen.bulk_tcp: ", QuoteForMessage(bulk),
+                           " is not a loopback address, and there is no TLS; set tls.cert_file "
+                           "and tls.key_file, or listen on 127.0.0.1 or [::1]"));
+}
+
 // Checks that configured clients can connect, and that no others can.
 void CheckCallers(const Config& config, Conflicts& conflicts) {
   const ListenConfig& listen = config.listen;
@@ -160,6 +180,7 @@ void CheckNamesDiffer(const Config& config, Conflicts& conflicts) {
 void FindAccessConflicts(const Config& config, std::vector<Conflict>& conflicts) {
   CheckTlsFiles(config, conflicts);
   CheckPlaintext(config, conflicts);
+  CheckBulk(config, conflicts);
   CheckCallers(config, conflicts);
   CheckNamesDiffer(config, conflicts);
 }

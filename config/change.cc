@@ -56,6 +56,7 @@ constexpr const char* kRestart[] = {
     // Sockets, ports and directories that are open, locked or mapped.
     "listen.unix",
     "listen.local",
+    "listen.bulk",
     "listen.socket_mode",
     "listen.socket_group",
     "listen.allowed_uids",
@@ -63,6 +64,7 @@ constexpr const char* kRestart[] = {
     "listen.socket_grant",
     "listen.admin",
     "listen.tcp",
+    "listen.bulk_tcp",
     "listen.tcp_insecure_plaintext",
     "listen.tcp_connection_age",
     "tls.cert_file",
@@ -72,6 +74,7 @@ constexpr const char* kRestart[] = {
     "tls.admin_certificate_names",
     "tenants[].unix",
     "tenants[].local",
+    "tenants[].bulk",
     "tenants[].socket_mode",
     "tenants[].socket_group",
     "tenants[].allowed_uids",

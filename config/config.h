@@ -30,8 +30,9 @@ namespace kvkeep {
 struct ListenConfig {
   std::string unix_path = "/run/kvkeep/kvkeep.sock";
   std::string local_path = "/run/kvkeep/local.sock";  // empty: off
+  std::string bulk_path;                              // likewise
   std::string admin_path = "/run/kvkeep-admin/admin.sock";
-  std::string tcp_address;  // host:port; empty: off
+  std::string tcp_address, bulk_tcp_address;  // host:port; empty: off
   bool tcp_insecure_plaintext = false;
   std::chrono::milliseconds tcp_connection_age{86'400'000};  // 0: no limit
   AccessConfig access;        // of the default tenant

@@ -243,11 +243,13 @@ void CheckEncryption(const EncryptionConfig& encryption, std::vector<Conflict>& 
 std::vector<KeyAndPath> Sockets(const Config& config) {
   std::vector<KeyAndPath> sockets = {{"listen.unix", config.listen.unix_path},
                                      {"listen.local", config.listen.local_path},
+                                     {"listen.bulk", config.listen.bulk_path},
                                      {"listen.admin", config.listen.admin_path},
                                      {"metrics.unix", config.metrics.unix_path}};
   for (size_t i = 0; i < config.tenants.size(); ++i) {
     sockets.push_back({absl::StrCat("tenants[", i, "].unix"), config.tenants[i].unix_path});
     sockets.push_back({absl::StrCat("tenants[", i, "].local"), config.tenants[i].local_path});
+    sockets.push_back({absl::StrCat("tenants[", i, "].bulk"), config.tenants[i].bulk_path});
   }
   for (const EventListener& listener : EventListeners(config)) {
     sockets.push_back({listener.prefix + "zmq", IpcPath(listener.publish)});

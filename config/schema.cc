@@ -66,10 +66,13 @@ std::vector<ConfigKey> ListenKeys() {
              "Unix socket of the gRPC service."),
       Socket("listen.local", In(&Config::listen, &ListenConfig::local_path), Empty::kAllowed,
              "Unix socket of the local path: engine workers on this host, shared memory."),
+      Socket("listen.bulk", In(&Config::listen, &ListenConfig::bulk_path), Empty::kAllowed,
+             "Unix socket of the bulk protocol (proto/bulk/frame.h): gets and puts of gRPC's "
+             "sessions with less work a byte."),
       Mode("listen.socket_mode", InAccess(&Config::listen, &AccessConfig::socket_mode),
-           "Mode of the files of these two sockets."),
+           "Mode of the files of these sockets."),
       Group("listen.socket_group", InAccess(&Config::listen, &AccessConfig::socket_group),
-            "Group of the files of these two sockets."),
+            "Group of the files of these sockets."),
       Numbers("listen.allowed_uids", InAccess(&Config::listen, &AccessConfig::allowed_uids),
               "Users that may connect there. With both lists empty, the mode decides."),
       Numbers("listen.allowed_gids", InAccess(&Config::listen, &AccessConfig::allowed_gids),
@@ -77,7 +80,7 @@ std::vector<ConfigKey> ListenKeys() {
               "supplementary groups."),
       Choice<GrantChoice>("listen.socket_grant",
                           InAccess(&Config::listen, &AccessConfig::socket_grant), GrantNames(),
-                          "What sessions by these two sockets may do: read is get and lookup, "
+                          "What sessions by these sockets may do: read is get and lookup, "
                           "write is put and delete."),
       Names("listen.certificate_names", InAccess(&Config::listen, &AccessConfig::certificate_names),
             true,
@@ -102,6 +105,8 @@ std::vector<ConfigKey> ListenKeys() {
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
               "TCP address of the gRPC service. Beyond loopback it needs tls, and clients that "
               "identify themselves."),
+      Address("listen.bulk_tcp", In(&Config::listen, &ListenConfig::bulk_tcp_address),
+              "TCP address of the bulk protocol, with the TLS and the clients of listen.tcp."),
       Duration("listen.tcp_connection_age", In(&Config::listen, &ListenConfig::tcp_connection_age),
                {std::chrono::milliseconds(0), std::chrono::hours(480)},
                "Maximum age of a TCP connection. Its client then makes another; calls that still "
@@ -183,6 +188,8 @@ std::vector<ConfigKey> TenantKeys() {
               "say where this tenant's clients come in"),
       Socket("tenants[].local", InTenant(&TenantConfig::local_path), Empty::kAllowed,
              "As listen.local, for this tenant alone."),
+      Socket("tenants[].bulk", InTenant(&TenantConfig::bulk_path), Empty::kAllowed,
+             "As listen.bulk, for this tenant alone."),
       Mode("tenants[].socket_mode", InTenantAccess(&AccessConfig::socket_mode),
            "As listen.socket_mode."),
       Group("tenants[].socket_group", InTenantAccess(&AccessConfig::socket_group),

@@ -44,7 +44,7 @@ struct TenantLimitsConfig {
 struct TenantConfig {
   std::string name;
   std::string unix_path;
-  std::string local_path;  // empty: off
+  std::string local_path, bulk_path;  // empty: off
   AccessConfig access;
   TenantLimitsConfig limits;
   double g2_share = 0;          // of g2.capacity, rounded down to whole segments

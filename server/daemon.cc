@@ -3,7 +3,6 @@
 #include <absl/strings/str_join.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -19,12 +18,14 @@
 #include "server/access/metrics_tokens.h"
 #include "server/access/read_record.h"
 #include "server/access/tcp_access.h"
+#include "server/bulk_listener.h"
 #include "server/events/publisher.h"
 #include "server/gpu/gpu_path.h"
 #include "server/grpc/admin_service.h"
 #include "server/grpc/kv_service.h"
 #include "server/grpc/listeners.h"
 #include "server/life/drainer.h"
+#include "server/life/process_limits.h"
 #include "server/local_listener.h"
 #include "server/observe/metrics.h"
 #include "server/observe/process_stats.h"
@@ -99,21 +100,6 @@ void LogSlow(const SlowRequest& slow, const Log& log) {
 std::string Kernel() {
   utsname kernel{};
   return uname(&kernel) == 0 ? absl::StrCat(kernel.sysname, " ", kernel.release) : "unknown";
-}
-
-std::string LockedMemoryLimit() {
-  rlimit locked{};
-  if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) return "unknown";
-  return locked.rlim_cur == RLIM_INFINITY ? "unlimited" : absl::StrCat(locked.rlim_cur);
-}
-
-// A session of the local path takes five descriptors; the usual soft limit is 1024 in all.
-void RaiseDescriptorLimit() {
-  constexpr rlim_t kEnough = 65536;
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kEnough) return;
-  files.rlim_cur = std::min(files.rlim_max, kEnough);
-  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 // Makes /healthz. A supervisor that checks this page ends a stuck daemon, as the watchdog does.
@@ -226,6 +212,7 @@ struct Daemon::Components {
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Listeners> listeners;
+  std::unique_ptr<BulkDoor> bulk;                 // null: no bulk door
   std::unique_ptr<MetricsTokens> metrics_tokens;  // null: none is known
   std::unique_ptr<HttpPages> pages;
   std::vector<std::unique_ptr<Publisher>> publishers;
@@ -237,7 +224,7 @@ absl::Status Daemon::Components::Open() {
   // Done before the recovery, which may take long, so that a daemon that cannot listen fails at
   // once.
   for (const TenantListener& tenant : options.tenants) {
-    for (const UnixSocketOptions& socket : {tenant.grpc, tenant.local}) {
+    for (const UnixSocketOptions& socket : {tenant.grpc, tenant.local, tenant.bulk}) {
       if (socket.path.empty()) continue;
       KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(socket.path, DirectoryModeFor(socket.mode)));
     }
@@ -432,6 +419,7 @@ absl::Status Daemon::Components::OpenListeners() {
                                                       .tls = tcp == nullptr ? nullptr : tcp->tls(),
                                                       .state = &state,
                                                       .log = &log}));
+  KVKEEP_ASSIGN_OR_RETURN(bulk, OpenBulkDoor(options, storage->store(), tcp.get(), &state));
   listeners->SetServing(true);
   return absl::OkStatus();
 }
@@ -476,6 +464,7 @@ absl::Status Daemon::Components::TakeOver(const DaemonOptions& now) {
   state.pins.SetLimits(now.pinned);
   state.stalls.SetLimit(now.stall_timeout);
   listeners->SetLimits(ToListenerOptions(now));
+  if (bulk != nullptr) bulk->SetLimits(BulkLimitsOf(now));
   for (uint32_t t = 0; local != nullptr && t < now.tenants.size(); ++t) {
     local->SetMaxConnections(TenantId(t), now.tenants[t].local_connections);
   }
@@ -512,6 +501,7 @@ void Daemon::Components::StopServing() {
   }
   if (drainer != nullptr) drainer->EndWaits();
   if (local != nullptr) local->Stop();
+  if (bulk != nullptr) bulk->Stop(kCloseGrace);
   if (listeners != nullptr) listeners->Close(kCloseGrace);
   if (ticker != nullptr) ticker->Stop();
   if (fleet != nullptr) fleet->Stop();

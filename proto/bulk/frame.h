@@ -1,40 +1,39 @@
-// The bulk protocol, version 1: gets and puts of a session by frames over a byte stream, a Unix
-// socket or TCP, with TLS where listen.bulk_tcp has it. It moves the messages of kvkeep.v1's Get and
-// Put with less work a byte than HTTP/2; sessions, namespaces, lookups and leases are gRPC's, and a
+// The bulk protocol, version 1: gets and puts of a session by frames over a byte stream: a Unix
+// socket, or TCP, with TLS where listen.tcp has it. It moves the messages of kvkeep.v1's Get and
+// Put with less work a byte than HTTP/2. Sessions, namespaces, lookups and leases are gRPC's, and a
 // session's token is valid here as it is there.
 //
 // Frames. Each is a head of 16 bytes, a Protobuf message, and a payload:
 //
 //   0  u32  kind (FrameKind)
-//   4  u32  message_bytes, at most 4 MiB; of a Hello 4 KiB
-//   8  u64  payload_bytes; of kinds other than kChunk and kPut 0
+//   4  u32  message_bytes: at most 4 MiB; of Hello 4 KiB, of Put 64 KiB
+//   8  u64  payload_bytes: 0, except of Chunk and Put
 //
 // All numbers are little-endian.
 //
 // A connection. The client sends Hello and waits for Welcome. Then it makes calls, one after the
-// other; each ends with an End of the daemon. An End where none is due ends the connection: the
-// daemon says why, and closes. Over TLS the client offers the ALPN protocol "kvkeep-bulk/1".
+// other; each ends with an End of the daemon. An End where none is due ends the connection: it says
+// why, and the daemon closes. Over TLS the client offers the ALPN protocol "kvkeep-bulk/1".
 //
-// A get: the client sends Get; the daemon sends Chunk frames as a Get stream of gRPC has them (up to
-// 4 whole pieces each, which begin at `offset` of the chunk), then End.
+// A get: the client sends Get. The daemon sends Chunk frames as a Get stream of gRPC has them (up
+// to 4 whole pieces each, which begin at `offset` of the chunk), then End.
 //
 // A put: the client sends a Put frame for each chunk, with its whole payload, then PutDone. The
 // first Put has PutFrame.stream. Behind the payload come the XXH3-64 checksums of its pieces of 1
-// MiB, 8 bytes each, which the frame's payload_bytes includes: the daemon compares them with those
-// of the bytes in place, and rejects the chunk as WRONG_CHECKSUM if they differ. The daemon
-// sends a Result for each chunk, in order, while the client still sends; a client reads them before
-// 64 wait. After the last, and PutDone, it sends End. An error ends the call before: then the daemon
-// reads no more of the connection.
+// MiB, 8 bytes each, which payload_bytes includes: the daemon compares them with those of the bytes
+// in place, and rejects the chunk as WRONG_CHECKSUM if they differ. The daemon sends a Result for
+// each chunk, in order, while the client still sends; it reads no further chunk while 64 results
+// wait for the client. After the last, and PutDone, it sends End. If a put fails as a whole, End
+// comes before that, and the connection ends.
 //
 // The reader checks everything. A frame that breaks these rules ends the connection.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
+#include <string>
 
 #include "tiers/base/units.h"
 
@@ -66,15 +65,8 @@ struct FrameHead {
 };
 static_assert(sizeof(FrameHead) == kHeadBytes);
 
-inline std::array<std::byte, kHeadBytes> Encode(const FrameHead& head) {
-  std::array<std::byte, kHeadBytes> bytes;
-  std::memcpy(bytes.data(), &head, sizeof(head));
-  return bytes;
-}
-inline FrameHead Decode(std::span<const std::byte, kHeadBytes> bytes) {
-  FrameHead head;
-  std::memcpy(&head, bytes.data(), sizeof(head));
-  return head;
-}
+// Returns a frame's head.
+std::string EncodeHead(FrameKind kind, size_t message_bytes, uint64_t payload_bytes);
+FrameHead DecodeHead(std::span<const std::byte, kHeadBytes> bytes);
 
 }  // namespace kvkeep::bulk

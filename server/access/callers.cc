@@ -30,6 +30,15 @@ std::string Comparable(absl::string_view name) {
   return absl::StrContains(name, ':') ? std::string(name) : absl::AsciiStrToLower(name);
 }
 
+// Returns the token in an authorization, "Bearer TOKEN".
+absl::StatusOr<absl::string_view> BearerToken(absl::string_view authorization) {
+  if (!absl::StartsWithIgnoreCase(authorization, "bearer ")) {
+    return absl::UnauthenticatedError("authorization: is not \"Bearer TOKEN\"");
+  }
+  authorization.remove_prefix(7);
+  return absl::StripAsciiWhitespace(authorization);
+}
+
 // Returns none if no token was sent.
 absl::StatusOr<std::optional<absl::string_view>> TokenOf(const Callers::Context& context) {
   const auto [first, last] = context.client_metadata().equal_range("authorization");
@@ -37,12 +46,7 @@ absl::StatusOr<std::optional<absl::string_view>> TokenOf(const Callers::Context&
   if (std::next(first) != last) {
     return absl::UnauthenticatedError("authorization: was sent more than once");
   }
-  absl::string_view value = View(first->second);
-  if (!absl::StartsWithIgnoreCase(value, "bearer ")) {
-    return absl::UnauthenticatedError("authorization: is not \"Bearer TOKEN\"");
-  }
-  value.remove_prefix(7);
-  return absl::StripAsciiWhitespace(value);
+  return BearerToken(View(first->second));
 }
 
 absl::Status UnknownPeer() {
@@ -104,20 +108,39 @@ absl::Status TcpCallers::CheckTransport(const Context& context) const {
                       : absl::OkStatus();
 }
 
-absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {
-  KVKEEP_RETURN_IF_ERROR(CheckTransport(context));
-  Presented presented;
-  KVKEEP_ASSIGN_OR_RETURN(presented.token, TokenOf(context));
+absl::StatusOr<Caller> TcpCallers::Identify(const Presented& presented) const {
   if (presented.token.has_value() && !options_.tls && !options_.loopback) {
     return absl::UnauthenticatedError(
         "a token was sent in clear: it is refused, and others may have read it; replace it");
   }
+  return credentials()->Identify(presented);
+}
+
+absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {
+  KVKEEP_RETURN_IF_ERROR(CheckTransport(context));
+  Presented presented;
+  KVKEEP_ASSIGN_OR_RETURN(presented.token, TokenOf(context));
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   if (options_.tls) {
     presented.dns_names = Values(*auth, GRPC_PEER_DNS_PROPERTY_NAME);
     presented.uri_names = Values(*auth, GRPC_PEER_URI_PROPERTY_NAME);
   }
-  return credentials()->Identify(presented);
+  return Identify(presented);
+}
+
+absl::StatusOr<Caller> TcpCallers::Identify(const TcpClient& client) const {
+  if (options_.tls && !client.tls) return absl::UnauthenticatedError("this connection is not TLS");
+  if (options_.certificates != nullptr) {
+    KVKEEP_RETURN_IF_ERROR(
+        options_.certificates->Check(client.certificate, client.between, std::time(nullptr)));
+  }
+  Presented presented;
+  presented.dns_names.assign(client.dns_names.begin(), client.dns_names.end());
+  presented.uri_names.assign(client.uri_names.begin(), client.uri_names.end());
+  if (!client.authorization.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(presented.token, BearerToken(client.authorization));
+  }
+  return Identify(presented);
 }
 
 std::shared_ptr<Credentials> TcpCallers::credentials() const {
@@ -133,7 +156,7 @@ void TcpCallers::SetCredentials(std::shared_ptr<Credentials> credentials) {
 absl::StatusOr<Caller> TcpCallers::Who(const Context& context) {
   absl::StatusOr<Caller> caller = Identify(context);
   if (!caller.ok()) {
-    Refused(context, caller.status());
+    Refused(context.peer(), caller.status());
   } else {
     caller->who = absl::StrCat(context.peer(), " ", caller->who);
   }
@@ -143,7 +166,14 @@ absl::StatusOr<Caller> TcpCallers::Who(const Context& context) {
 absl::StatusOr<TenantId> TcpCallers::Admit(const Context& context) {
   const absl::StatusOr<Caller> caller = Identify(context);
   if (caller.ok()) return caller->tenant;
-  Refused(context, caller.status());
+  Refused(context.peer(), caller.status());
+  return caller.status();
+}
+
+absl::StatusOr<TenantId> TcpCallers::Admit(const TcpClient& client) {
+  const absl::StatusOr<Caller> caller = Identify(client);
+  if (caller.ok()) return caller->tenant;
+  Refused(client.name, caller.status());
   return caller.status();
 }
 
@@ -157,7 +187,7 @@ absl::StatusOr<std::string> TcpCallers::WhoAdmin(const Context& context) {
       "admin calls: none of the certificate's names is in tls.admin_certificate_names");
 }
 
-void TcpCallers::Refused(const Context& context, const absl::Status& reason) {
+void TcpCallers::Refused(const std::string& peer, const absl::Status& reason) {
   state_->counters.unauthenticated_calls.fetch_add(1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   uint64_t unsaid = 0;
@@ -170,7 +200,7 @@ void TcpCallers::Refused(const Context& context, const absl::Status& reason) {
     next_line_ = now + kRefusalLineEvery;
     unsaid = std::exchange(unsaid_, 0);
   }
-  log_->Warn("call refused", {{"peer", context.peer()},
+  log_->Warn("call refused", {{"peer", peer},
                               {"reason", std::string(reason.message())},
                               {"unsaid", absl::StrCat(unsaid)}});
 }

@@ -59,6 +59,15 @@ class SocketCallers final : public Callers {
   const ServerState* const state_;
 };
 
+// A client over TCP whose connection is not gRPC's.
+struct TcpClient {
+  std::string name;                               // for logs
+  bool tls = false;                               // its connection is
+  std::string certificate, between;               // PEM, that it showed; empty: none
+  std::vector<std::string> dns_names, uri_names;  // of the certificate
+  std::string authorization;                      // "Bearer TOKEN"; empty: no token
+};
+
 // Callers over TCP: every call checks the certificate and the token, so a revoked token is refused
 // from the next call on. Refusals are Unauthenticated, counted, and logged now and then.
 class TcpCallers final : public Callers {
@@ -79,12 +88,16 @@ class TcpCallers final : public Callers {
 
   absl::StatusOr<Caller> Who(const Context& context) override;
   absl::StatusOr<TenantId> Admit(const Context& context) override;
+  // By the same rules.
+  absl::StatusOr<TenantId> Admit(const TcpClient& client);
   absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
 
  private:
   absl::StatusOr<Caller> Identify(const Context& context) const;
+  absl::StatusOr<Caller> Identify(const TcpClient& client) const;
+  absl::StatusOr<Caller> Identify(const Presented& presented) const;
   absl::Status CheckTransport(const Context& context) const;
-  void Refused(const Context& context, const absl::Status& reason);
+  void Refused(const std::string& peer, const absl::Status& reason);
 
   const Options options_;
   absl::flat_hash_set<std::string> admin_names_;  // constant

@@ -38,7 +38,7 @@ class TcpAccess {
   static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(const Options& options);
   void SetCredentials(std::shared_ptr<Credentials> credentials);
 
-  Callers* callers() { return callers_.get(); }
+  TcpCallers* callers() { return callers_.get(); }
   const std::shared_ptr<TlsIdentity>& tls() const { return tls_; }  // null: plaintext
   // Returns the same certificate with the CA of the fleet's nodes; null: there are none.
   const std::shared_ptr<TlsIdentity>& fleet_tls() const { return fleet_tls_; }

@@ -237,10 +237,12 @@ GpuRights ToGpuRights(const std::vector<std::string>& gpus, bool default_tenant)
 }
 
 TenantListener ToListener(const std::string& name, const std::string& unix_path,
-                          const std::string& local_path, const AccessConfig& access) {
+                          const std::string& local_path, const std::string& bulk_path,
+                          const AccessConfig& access) {
   return {.name = name,
           .grpc = ToSocket(unix_path, access),
           .local = ToSocket(local_path, access),
+          .bulk = ToSocket(bulk_path, access),
           .grants = ToGrants(access.socket_grant),
           .credentials = {.tenant = name,
                           .certificate_names = access.certificate_names,
@@ -262,11 +264,11 @@ std::vector<double> TenantParts(const Config& config) {
 std::vector<TenantListener> ToTenants(const Config& config) {
   const ListenConfig& listen = config.listen;
   std::vector<TenantListener> listeners = {
-      ToListener("", listen.unix_path, listen.local_path, listen.access)};
+      ToListener("", listen.unix_path, listen.local_path, listen.bulk_path, listen.access)};
   for (const TenantConfig& tenant : config.tenants) {
     listeners[0].g2_share -= tenant.g2_share;
-    listeners.push_back(
-        ToListener(tenant.name, tenant.unix_path, tenant.local_path, tenant.access));
+    listeners.push_back(ToListener(tenant.name, tenant.unix_path, tenant.local_path,
+                                   tenant.bulk_path, tenant.access));
     listeners.back().g2_share = tenant.g2_share;
   }
   const std::vector<uint64_t> segments = TenantSegments(config);
@@ -391,6 +393,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.peer_timeout = config.limits.peer_timeout;
   options.admin_socket_path = config.listen.admin_path;
   options.tcp_address = config.listen.tcp_address;
+  options.bulk_tcp_address = config.listen.bulk_tcp_address;
   options.tcp_connection_age = config.listen.tcp_connection_age;
   options.tls = {.cert_file = config.tls.cert_file,
                  .key_file = config.tls.key_file,

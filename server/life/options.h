@@ -32,6 +32,7 @@ struct TenantListener {
   std::string name;         // empty: the default tenant
   UnixSocketOptions grpc;   // SOCK_STREAM
   UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
+  UnixSocketOptions bulk;   // SOCK_STREAM; likewise
   double g2_share = 1;      // as configured; the default tenant's: what is left
   uint64_t g2_segments = 0;
   Grants grants = {};              // of both sockets
@@ -67,7 +68,7 @@ struct DaemonOptions {
   std::chrono::milliseconds stall_timeout{30'000};
   std::chrono::milliseconds peer_timeout{30'000};
   std::string admin_socket_path;
-  std::string tcp_address;                          // empty: off
+  std::string tcp_address, bulk_tcp_address;        // empty: off
   std::chrono::milliseconds tcp_connection_age{0};  // 0: any
   TlsFiles tls;                                     // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;

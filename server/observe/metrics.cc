@@ -158,6 +158,9 @@ void AddIndex(const DeviceSnapshot& device, Families* out) {
 void AddRequests(const RequestTimes& times, Families* out) {
   for (size_t listener = 0; listener < kListeners; ++listener) {
     for (size_t operation = 0; operation < kOperations; ++operation) {
+      if (!ServesOperation(static_cast<Listener>(listener), static_cast<Operation>(operation))) {
+        continue;
+      }
       const Labels labels = {{"listener", kListenerNames[listener]},
                              {"operation", kOperationNames[operation]}};
       out->Histogram(

@@ -7,10 +7,10 @@
 //                                                                     who: only asked when slow
 //
 // A request's time depends on its kind. Small calls, and gets by the local path, whose bytes are
-// read in place: from the message to its answer. The gRPC streams Get and Put: from the call to its
-// end, including the client's part. Puts by the local path: until the last chunk is stored, or safe
-// if the put is durable. A put in parts is sent before its bytes are there: its time includes the
-// client's part too, and it can be slow while the daemon only waits.
+// read in place: from the message to its answer. Get and Put by gRPC and by the bulk door: from the
+// call to its end, including the client's part. Puts by the local path: until the last chunk is
+// stored, or safe if the put is durable. A put in parts is sent before its bytes are there: its
+// time includes the client's part too, and it can be slow while the daemon only waits.
 //
 // Thread-safe; but only one thread notes requests of the local path.
 #pragma once
@@ -30,12 +30,18 @@
 
 namespace kvkeep {
 
-enum class Listener { kGrpc, kLocal };
+enum class Listener { kGrpc, kLocal, kBulk };
 enum class Operation { kLookup, kGet, kPut, kTouch, kPrefetch, kRelease, kDelete, kSession };
-inline constexpr size_t kListeners = 2, kOperations = 8;
-inline constexpr const char* kListenerNames[kListeners] = {"grpc", "local"};
+inline constexpr size_t kListeners = 3, kOperations = 8;
+inline constexpr const char* kListenerNames[kListeners] = {"grpc", "local", "bulk"};
 inline constexpr const char* kOperationNames[kOperations] = {
     "lookup", "get", "put", "touch", "prefetch", "release", "delete", "session"};
+
+// Returns whether requests of this kind come by this listener.
+constexpr bool ServesOperation(Listener listener, Operation operation) {
+  return listener != Listener::kBulk || operation == Operation::kGet ||
+         operation == Operation::kPut;
+}
 
 // The codes that requests are counted by; any other code counts as the last.
 inline constexpr std::array<absl::StatusCode, 13> kRequestCodes = {

@@ -18,6 +18,7 @@ struct ServerCounters {
   Counter stalled_streams{0};               // of those: ended because the client kept them waiting
   Counter pin_waits{0};                     // gets that waited for others to be sent
   Counter connections{0}, refused_connections{0};  // of gRPC
+  Counter bulk_connections{0}, refused_bulk_connections{0};
   Counter accept_pauses{0};                        // for want of descriptors
   // Connections that Http2Gate did not read for a while, or cut off, by reason.
   Counter held_for_resets{0}, held_for_memory{0}, held_for_frames{0};
@@ -31,7 +32,7 @@ struct ServerCounters {
   Counter dropped_log_lines{0};  // nobody reads the log, or it cannot be written
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
-  Counter open_watch_streams{0};
+  Counter open_watch_streams{0}, open_bulk_connections{0};
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
   Counter call_memory_bytes{0};               // of gRPC's calls
   Counter tls_not_after_seconds{0};           // when the TLS certificate expires; 0: none

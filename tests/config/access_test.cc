@@ -71,12 +71,17 @@ TEST_CASE("what is of no use alone is refused with what is missing") {
        "tls: {cert_file: /c, key_file: /k}",
        "listen.tcp_insecure_plaintext: says that there is no TLS"},
       {"listen: {socket_grant: write}", "listen.socket_grant: write: a client by listen.local"},
+      {"listen: {bulk_tcp: 127.0.0.1:9}", "listen.bulk_tcp: needs listen.tcp"},
+      {"listen: {tcp: 127.0.0.1:9, bulk_tcp: 127.0.0.1:9}", "is the same address as listen.tcp"},
+      {"listen: {tcp: 127.0.0.1:9, bulk_tcp: 0.0.0.0:8}", "listen.bulk_tcp: '0.0.0.0:8' is not a"},
+      {"listen: {bulk: /run/kvkeep/local.sock}", "listen.bulk: is the same socket as listen.local"},
   };
   for (const auto& wrong : cases) {
     INFO(wrong.text);
     CHECK(absl::StrContains(ErrorsOf(wrong.text), wrong.error));
   }
   CHECK(ErrorsOf("listen: {socket_grant: write, local: ''}") == "");
+  CHECK(ErrorsOf("listen: {tcp: 127.0.0.1:9, bulk_tcp: 127.0.0.1:8}") == "");
 }
 
 TEST_CASE("names of certificates are read with their grants, and are one tenant's each") {

@@ -74,6 +74,9 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].name", "a-1"},
       {"tenants[].unix", "/tmp/t.sock"},
       {"tenants[].local", "/tmp/u.sock"},
+      {"tenants[].bulk", "/tmp/v.sock"},
+      {"listen.bulk", "/tmp/b.sock"},
+      {"listen.bulk_tcp", "\"[::1]:50052\""},
       {"tenants[].socket_mode", "0666"},
       {"tenants[].socket_group", "\"12\""},
       {"tenants[].allowed_uids", "[1]"},
@@ -184,7 +187,7 @@ const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> tcp = {"listen.tcp: 127.0.0.1:7"};
   static const std::vector<std::string> none;
   static const std::vector<std::string> zmq = {"events.zmq: tcp://127.0.0.1:5557"};
-  if (absl::EndsWith(path, "token_file")) return tcp;
+  if (absl::EndsWith(path, "token_file") || path == "listen.bulk_tcp") return tcp;
   static const std::vector<std::string> tenant_zmq = {"tenants[].zmq: ipc:///run/t-events"};
   static const std::vector<std::string> master = {"encryption.master_key_file: /etc/master.key"};
   static const std::vector<std::string> fleet = {"fleet.name: f", "fleet.key_file: /etc/key"};

@@ -106,8 +106,9 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
         "kv.yaml:1:11: tenants[0].g2_share: is missing; say how much of g2.capacity is this "
         "tenant's, like 25%");
   CHECK(ErrorsOf("tenants: [{name: a, unix: /a, g2_share: 25%, uids: [1]}]") ==
-        "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, socket_mode, "
-        "socket_group, allowed_uids, allowed_gids, socket_grant, certificate_names, token_file, "
+        "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, bulk, "
+        "socket_mode, socket_group, allowed_uids, allowed_gids, socket_grant, certificate_names, "
+        "token_file, "
         "readers, shared, gpus, g2_share, g3_quota, g4_key_file, zmq, zmq_replay, keys_per_second, "
         "bytes_per_second, leased_bytes, staging, connections");
   CHECK(ErrorsOf("listen: {allowed_uids: 1000}") ==
