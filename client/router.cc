@@ -33,6 +33,7 @@ ClientStats Sum(const ClientStats& a, const ClientStats& b) {
           .bytes_sent = a.bytes_sent + b.bytes_sent,
           .late_slices = a.late_slices + b.late_slices,
           .sessions_torn_down = a.sessions_torn_down + b.sessions_torn_down,
+          .bulk_fallbacks = a.bulk_fallbacks + b.bulk_fallbacks,
           .leases_reclaimed = a.leases_reclaimed + b.leases_reclaimed};
 }
 

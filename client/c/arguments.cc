@@ -124,6 +124,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const kvkeep_client_options* given) {
   options.backoff_min = OrDefault(read.backoff_min_ms, options.backoff_min);
   options.backoff_max = OrDefault(read.backoff_max_ms, options.backoff_max);
   options.local_socket = TextOf(read.local_socket);
+  options.bulk = TextOf(read.bulk);
   options.path = static_cast<PathChoice>(read.path);
   options.security = {.ca_file = TextOf(read.ca_file),
                       .cert_file = TextOf(read.cert_file),

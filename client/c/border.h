@@ -21,6 +21,7 @@
 #include "client/c/completion_queue.h"
 #include "client/c/kvkeep.h"
 #include "client/client.h"
+#include "client/internal/await.h"
 #include "tiers/base/mutex.h"
 
 struct kvkeep_client {
@@ -128,10 +129,13 @@ template <typename Start>
 int Blocking(kvkeep_error* error, Start start) {
   return Guarded(error, [&] {
     Ending ending;
-    const absl::Status refused =
-        start([&ending](const absl::Status& status, absl::string_view note) {
-          ending.Tell(status, note);
-        });
+    absl::Status refused;
+    {
+      const CallerWaits here;
+      refused = start([&ending](const absl::Status& status, absl::string_view note) {
+        ending.Tell(status, note);
+      });
+    }
     return refused.ok() ? ending.Await(error) : Report(refused, error);
   });
 }

@@ -50,8 +50,7 @@
 //
 // Threads. Every function may be called on any thread, at the same time as others on the same
 // handle, with two exceptions: no function may run on a handle that is being ended, and one lease
-// is used by one thread at a time. A child of fork must neither use nor end what its parent has
-// opened.
+// is used by one thread at a time. A child of fork must not use or end what its parent opened.
 //
 // Versions. Structs that begin with `size` may grow at the end: set it to sizeof, and set the
 // fields that you do not use to zero. A newer library reads the fields of your header. An older one
@@ -160,6 +159,7 @@ typedef struct kvkeep_client_options {
   const char* key_file;     // PEM: its key
   const char* server_name;  // in the daemon's certificate, instead of the endpoint's host
   const char* token_file;   // holds the client's token
+  const char* bulk;         // "unix:///path" or "host:port", as ClientOptions::bulk; NULL: none
 } kvkeep_client_options;
 
 // Waits for the first session at most the default deadline; a daemon that is away is not an error.

@@ -1,5 +1,7 @@
 #include "client/grpc/get_call.h"
 
+#include "client/grpc/wire.h"
+
 namespace kvkeep::client {
 namespace {
 
@@ -53,17 +55,18 @@ void GetCall::OnDone(const grpc::Status& grpc_status) {
   grpc_client_->counters.bytes_received.fetch_add(assembler_.delivered_bytes());
   grpc_client_->counters.corrupt_chunks.fetch_add(assembler_.corrupt_chunks());
   grpc_client_->End(this, [this, status = std::move(status)]() mutable {
-    const size_t finished = assembler_.finished_chunks();
-    GetResult result{.chunks = assembler_.TakeOutcomes(), .error = std::move(status)};
-    if (result.error.ok() && finished < result.chunks.size()) {
-      result.error = absl::InternalError("get: the daemon ended the stream too early");
-    }
-    if (finished == 0 && !result.error.ok()) {
-      std::move(done_)(std::move(result.error));
-    } else {
-      std::move(done_)(std::move(result));
-    }
+    std::move(done_)(ResultOf(assembler_, std::move(status)));
   });
+}
+
+absl::StatusOr<GetResult> ResultOf(ChunkAssembler& assembler, absl::Status end) {
+  const size_t finished = assembler.finished_chunks();
+  GetResult result{.chunks = assembler.TakeOutcomes(), .error = std::move(end)};
+  if (result.error.ok() && finished < result.chunks.size()) {
+    result.error = absl::InternalError("get: the daemon ended the stream too early");
+  }
+  if (finished == 0 && !result.error.ok()) return result.error;
+  return result;
 }
 
 }  // namespace kvkeep::client

@@ -1,10 +1,13 @@
 // GetCall: one get, from request to callback. Internal to the library.
 #pragma once
 
-#include "client/grpc/chunk_assembler.h"
 #include "client/grpc/grpc_client.h"
+#include "client/transport/chunk_assembler.h"
 
 namespace kvkeep::client {
+
+// Returns a get's result, or its error if no chunk has an outcome. `end`: of the call.
+absl::StatusOr<GetResult> ResultOf(ChunkAssembler& assembler, absl::Status end);
 
 class GetCall final : public InFlightCall,
                       private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {

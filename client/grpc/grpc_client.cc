@@ -347,6 +347,7 @@ ClientStats GrpcClient::GetStats() const {
                     .bytes_sent = counters.bytes_sent,
                     .late_slices = counters.late_slices,
                     .sessions_torn_down = counters.sessions_torn_down,
+                    .bulk_fallbacks = counters.bulk_fallbacks,
                     .leases_reclaimed = counters.leases_reclaimed};
   keeper_.AddStats(&stats);
   return stats;

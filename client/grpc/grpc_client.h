@@ -110,7 +110,7 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient>,
 
   struct Counters {
     std::atomic<uint64_t> corrupt_chunks{0}, bytes_received{0}, bytes_sent{0}, late_slices{0},
-        sessions_torn_down{0}, leases_reclaimed{0};
+        sessions_torn_down{0}, bulk_fallbacks{0}, leases_reclaimed{0};
   };
   Counters counters;
 

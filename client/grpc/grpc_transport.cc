@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "client/grpc/bulk_calls.h"
 #include "client/grpc/get_call.h"
 #include "client/grpc/grpc_client.h"
 #include "client/grpc/put_call.h"
 #include "client/grpc/session_stream.h"
 #include "client/grpc/unary_call.h"
+#include "client/internal/await.h"
 #include "client/transport/check_call.h"
 #include "client/transport/split_lease.h"
 #include "tiers/base/random.h"
@@ -105,10 +107,22 @@ absl::Status OnlyLocal(absl::string_view what) {
 
 GrpcTransport::GrpcTransport(const ClientOptions& options)
     : grpc_client_(std::make_shared<GrpcClient>(options)) {
+  if (!options.bulk.empty()) bulk_ = std::make_unique<BulkCalls>(grpc_client_);
   grpc_client_->Start();
 }
 
-GrpcTransport::~GrpcTransport() { grpc_client_->Shutdown(); }
+GrpcTransport::~GrpcTransport() {
+  if (bulk_ != nullptr) bulk_->pool().Stop();
+  grpc_client_->Shutdown();
+}
+
+void GrpcTransport::RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) {
+  {
+    const CallerWaits here;
+    start();
+  }
+  waiting->Wait();
+}
 
 absl::Status GrpcTransport::WaitFirstAttempt(Deadline timeout) {
   return grpc_client_->keeper().WaitFirstAttempt(timeout);
@@ -257,25 +271,34 @@ void GrpcTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions 
   request.set_metadata(options.metadata);
   request.set_transient(options.transient);
   request.set_remote_wait_us(WholeMicroseconds(RemoteWaitOf(options, deadline)));
-  GetCall::Start(grpc_client_, ready->session, request, parts, std::move(options),
-                 [grpc_client = grpc_client_, id = ready->session->id, leased,
+  auto checked = [grpc_client = grpc_client_, id = ready->session->id, leased,
                   done = std::move(done)](absl::StatusOr<GetResult> result) mutable {
-                   CheckSession(*grpc_client, *id, result.status(), leased);
-                   std::move(done)(std::move(result));
-                 });
+    CheckSession(*grpc_client, *id, result.status(), leased);
+    std::move(done)(std::move(result));
+  };
+  if (bulk_ != nullptr) {
+    return bulk_->Get(ready->session, std::move(request), parts, std::move(options), deadline,
+                      std::move(checked));
+  }
+  GetCall::Start(grpc_client_, ready->session, request, parts, std::move(options),
+                 std::move(checked));
 }
 
 void GrpcTransport::Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
                         const PutOptions& options, Callback<PutResult> done) {
   absl::StatusOr<GrpcClient::Ready> ready = grpc_client_->keeper().Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
-  auto id = ready->session->id;
-  PutCall::Start(grpc_client_, *std::move(ready), spec, std::move(chunks), options,
-                 [grpc_client = grpc_client_, id = std::move(id),
+  auto checked = [grpc_client = grpc_client_, id = ready->session->id,
                   done = std::move(done)](absl::StatusOr<PutResult> result) mutable {
-                   CheckSession(*grpc_client, *id, result.status());
-                   std::move(done)(std::move(result));
-                 });
+    CheckSession(*grpc_client, *id, result.status());
+    std::move(done)(std::move(result));
+  };
+  if (bulk_ != nullptr) {
+    return bulk_->Put(*std::move(ready), spec, std::move(chunks), options,
+                      DeadlineOf(*grpc_client_, options.deadline), std::move(checked));
+  }
+  PutCall::Start(grpc_client_, *std::move(ready), spec, std::move(chunks), options,
+                 std::move(checked));
 }
 
 namespace {

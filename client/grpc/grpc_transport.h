@@ -13,6 +13,7 @@
 
 namespace kvkeep::client {
 
+class BulkCalls;
 class GrpcClient;
 
 class GrpcTransport final : public Transport {
@@ -25,6 +26,7 @@ class GrpcTransport final : public Transport {
   absl::Status why_away() const override;
   ServerLimits limits() const override;
   ClientStats stats() const override;
+  void RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) override;
 
   absl::StatusOr<std::shared_ptr<NamespaceBinding>> OpenNamespace(const NamespaceSpec& spec,
                                                                   Deadline deadline) override;
@@ -56,6 +58,7 @@ class GrpcTransport final : public Transport {
 
  private:
   const std::shared_ptr<GrpcClient> grpc_client_;
+  std::unique_ptr<BulkCalls> bulk_;  // null: gets and puts go by gRPC
 };
 
 }  // namespace kvkeep::client

@@ -1,25 +1,11 @@
 #include "client/grpc/put_call.h"
 
-#include <algorithm>
-
 #include "client/grpc/wire.h"
-#include "client/transport/check_call.h"
 
 namespace kvkeep::client {
 namespace {
 
 constexpr char kPutMethod[] = "/kvkeep.v1.KvCache/Put";
-
-PutStatus FromWire(v1::PutStatus status) {
-  switch (status) {
-    case v1::PUT_STATUS_STORED:
-      return PutStatus::kStored;
-    case v1::PUT_STATUS_PRESENT:
-      return PutStatus::kPresent;
-    default:
-      return PutStatus::kRejected;
-  }
-}
 
 }  // namespace
 
@@ -28,26 +14,12 @@ PutCall::PutCall(std::shared_ptr<GrpcClient> grpc_client, GrpcClient::Ready read
                  Callback<PutResult> done)
     : InFlightCall(std::move(grpc_client), ready.session, options.deadline),
       chunks_(std::move(chunks)),
-      result_{.chunks = std::vector<PutOutcome>(chunks_.size())},
-      sent_(ChooseChunks(spec)),
+      answers_(&chunks_, spec),
       frames_({.session_token = ready.session->id->token,
                .namespace_digest = std::string(ready.digest.view()),
                .max_frame_bytes = ready.session->limits.max_frame_bytes},
-              options, &chunks_, sent_, this),
+              options, &chunks_, answers_.sent(), this),
       done_(std::move(done)) {}
-
-std::vector<uint32_t> PutCall::ChooseChunks(const NamespaceSpec& spec) {
-  std::vector<uint32_t> send;
-  for (uint32_t i = 0; i < chunks_.size(); ++i) {
-    std::string reason = WhyRejected(chunks_[i], spec);
-    if (reason.empty()) {
-      send.push_back(i);
-    } else {
-      result_.chunks[i] = {.status = PutStatus::kRejected, .message = std::move(reason)};
-    }
-  }
-  return send;
-}
 
 void PutCall::Start(std::shared_ptr<GrpcClient> grpc_client, GrpcClient::Ready ready,
                     const NamespaceSpec& spec, std::vector<PutChunk> chunks,
@@ -55,7 +27,7 @@ void PutCall::Start(std::shared_ptr<GrpcClient> grpc_client, GrpcClient::Ready r
   auto call = std::make_shared<PutCall>(grpc_client, std::move(ready), spec, std::move(chunks),
                                         options, std::move(done));
   if (call->frames_.done()) {  // there is nothing to send
-    std::move(call->done_)(std::move(call->result_));
+    std::move(call->done_)(call->answers_.Finish(absl::OkStatus()));
     return;
   }
   if (absl::Status begun = grpc_client->Begin(call); !begun.ok()) {
@@ -88,20 +60,15 @@ void PutCall::OnWriteDone(bool ok) {
 void PutCall::OnReadDone(bool ok) {
   if (!ok) return;  // OnDone follows
   v1::PutResult answer;
-  if (!wire::Parse(in_, &answer) || answer.ordinal() >= sent_.size()) {
-    broken_ = absl::InternalError(
-        absl::StrCat("put: the daemon answered chunk ", answer.ordinal(), " of ", sent_.size()));
-    context()->TryCancel();
+  const bool readable = wire::Parse(in_, &answer);
+  const absl::StatusOr<uint64_t> kept =
+      readable ? answers_.Take(answer)
+               : absl::InternalError("put: the daemon's answer is no result");
+  if (kept.ok()) {
+    grpc_client_->counters.bytes_sent.fetch_add(*kept);
   } else {
-    const uint32_t chunk = sent_[answer.ordinal()];
-    PutOutcome& outcome = result_.chunks[chunk];
-    outcome.status = FromWire(answer.status());
-    if (outcome.status == PutStatus::kRejected) {
-      outcome.message =
-          absl::StrCat(v1::RejectReason_Name(answer.reason()), ": ", answer.message());
-    } else {
-      grpc_client_->counters.bytes_sent.fetch_add(PayloadBytes(chunks_[chunk]));
-    }
+    broken_ = kept.status();
+    context()->TryCancel();
   }
   in_.Clear();
   StartRead(&in_);
@@ -129,19 +96,6 @@ void PutCall::Gone() {
   grpc_client_->EndLater(this, [this] { Complete(); });
 }
 
-void PutCall::Complete() {
-  const size_t unfinished =
-      std::count_if(result_.chunks.begin(), result_.chunks.end(),
-                    [](const PutOutcome& o) { return o.status == PutStatus::kUnfinished; });
-  result_.error = std::move(status_);
-  if (result_.error.ok() && unfinished > 0) {
-    result_.error = absl::InternalError("put: the daemon ended the stream without all results");
-  }
-  if (unfinished == result_.chunks.size() && !result_.error.ok()) {
-    std::move(done_)(std::move(result_.error));
-  } else {
-    std::move(done_)(std::move(result_));
-  }
-}
+void PutCall::Complete() { std::move(done_)(answers_.Finish(std::move(status_))); }
 
 }  // namespace kvkeep::client

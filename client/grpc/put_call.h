@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/grpc/grpc_client.h"
+#include "client/grpc/put_answers.h"
 #include "client/grpc/put_frames.h"
 
 namespace kvkeep::client {
@@ -22,7 +23,6 @@ class PutCall final : public InFlightCall,
           Callback<PutResult> done);
 
  private:
-  std::vector<uint32_t> ChooseChunks(const NamespaceSpec& spec);
   void WriteNext();
   void OnWriteDone(bool ok) override;
   void OnReadDone(bool ok) override;
@@ -32,8 +32,7 @@ class PutCall final : public InFlightCall,
   void Complete();
 
   const std::vector<PutChunk> chunks_;
-  PutResult result_;            // reading side
-  std::vector<uint32_t> sent_;  // ordinal in the stream -> chunk
+  PutAnswers answers_;          // reading side
   PutFrames frames_;            // writing side
   grpc::ByteBuffer out_;
   grpc::ByteBuffer in_;

@@ -4,7 +4,6 @@
 
 #include "client/grpc/wire.h"
 #include "client/transport/check_call.h"
-#include "kvkeep/v1/kvkeep.pb.h"
 #include "tiers/base/check.h"
 #include "tiers/base/units.h"
 
@@ -14,21 +13,23 @@ namespace {
 // Less than the daemon accepts, so that it copies one frame while the next is coming.
 constexpr uint64_t kMaxFrameBytes = 2 * kMiB;
 
-void FillChunkHeader(const PutChunk& chunk, const PutOptions& options, v1::PutChunkHeader* header) {
-  header->set_key(std::string(chunk.key.view()));
-  header->set_part(chunk.part);
-  header->set_payload_bytes(PayloadBytes(chunk));
-  header->set_durable(options.durable);
-  if (options.checksum) header->set_checksum(PayloadChecksum(chunk));
-  header->set_metadata(chunk.metadata);
-  if (chunk.parent_key.has_value()) {
-    header->mutable_hints()->set_parent_key(std::string(chunk.parent_key->view()));
-  }
-  if (options.transient) header->mutable_hints()->set_transient(true);
-  if (options.no_g3) header->mutable_hints()->set_no_g3(true);
-}
-
 }  // namespace
+
+v1::PutChunkHeader ChunkHeaderOf(const PutChunk& chunk, const PutOptions& options) {
+  v1::PutChunkHeader header;
+  header.set_key(std::string(chunk.key.view()));
+  header.set_part(chunk.part);
+  header.set_payload_bytes(PayloadBytes(chunk));
+  header.set_durable(options.durable);
+  if (options.checksum) header.set_checksum(PayloadChecksum(chunk));
+  header.set_metadata(chunk.metadata);
+  if (chunk.parent_key.has_value()) {
+    header.mutable_hints()->set_parent_key(std::string(chunk.parent_key->view()));
+  }
+  if (options.transient) header.mutable_hints()->set_transient(true);
+  if (options.no_g3) header.mutable_hints()->set_no_g3(true);
+  return header;
+}
 
 PutFrames::PutFrames(Header header, const PutOptions& options, const std::vector<PutChunk>* chunks,
                      std::vector<uint32_t> send, SliceGuard* guard)
@@ -71,7 +72,7 @@ grpc::ByteBuffer PutFrames::Next() {
     head.mutable_stream()->set_namespace_digest(header_.namespace_digest);
     first_ = false;
   }
-  if (sent_ == 0) FillChunkHeader(chunk, options_, head.mutable_chunk());
+  if (sent_ == 0) *head.mutable_chunk() = ChunkHeaderOf(chunk, options_);
   const uint64_t limit = header_.max_frame_bytes == 0
                              ? kMaxFrameBytes
                              : std::min(header_.max_frame_bytes, kMaxFrameBytes);

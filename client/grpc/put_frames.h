@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/values/types.h"
+#include "kvkeep/v1/kvkeep.pb.h"
 
 namespace kvkeep::client {
 
@@ -24,6 +25,9 @@ class SliceGuard {
   virtual void Made() = 0;
   virtual void Gone() = 0;
 };
+
+// Returns the header of a chunk, as a put with these options has it.
+v1::PutChunkHeader ChunkHeaderOf(const PutChunk& chunk, const PutOptions& options);
 
 class PutFrames {
  public:

@@ -6,10 +6,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kvkeep/v1/kvkeep.pb.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep::client::wire {
 namespace {
+
+static_assert(ChunkFrame::kHit == static_cast<uint32_t>(v1::CHUNK_STATUS_HIT));
+static_assert(ChunkFrame::kMiss == static_cast<uint32_t>(v1::CHUNK_STATUS_MISS));
+static_assert(ChunkFrame::kCorrupt == static_cast<uint32_t>(v1::CHUNK_STATUS_CORRUPT));
+static_assert(ChunkFrame::kBusy == static_cast<uint32_t>(v1::CHUNK_STATUS_BUSY));
 
 constexpr uint32_t kPayloadField = 15;
 enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "client/transport/chunk_frame.h"
+
 namespace google::protobuf {
 class MessageLite;
 }
@@ -30,22 +32,12 @@ grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
 bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
 
 // A GetFrame whose payload points into the slices it holds.
-struct GetFrameView {
+struct GetFrameView : ChunkFrame {
   GetFrameView() = default;
   GetFrameView(GetFrameView&&) =
       default;  // no copy: gRPC keeps tiny slices inside the Slice itself
   GetFrameView& operator=(GetFrameView&&) = default;
 
-  uint32_t key_index = 0;
-  uint32_t part_index = 0;
-  uint32_t status = 0;  // v1::ChunkStatus
-  uint64_t offset = 0;
-  uint64_t payload_bytes = 0;
-  bool last = false;
-  std::vector<uint64_t> piece_checksums;
-  std::string metadata;
-  std::vector<std::span<const std::byte>> payload;  // in order
-  uint64_t payload_size = 0;                        // sum of them
   std::vector<grpc::Slice> slices;                  // own the memory of `payload`
 };
 

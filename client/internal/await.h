@@ -42,6 +42,22 @@ struct Completion : Waiting {
   std::optional<T> result;  // constant once done
 };
 
+// While one lives, its thread starts a call that it is going to wait for: a transport may do that
+// call's work on the thread itself, which saves two changes of threads.
+class CallerWaits {
+ public:
+  CallerWaits() { waits_ = true; }
+  ~CallerWaits() { waits_ = false; }
+  CallerWaits(const CallerWaits&) = delete;
+  CallerWaits& operator=(const CallerWaits&) = delete;
+
+  // Returns whether the caller waits, once for each.
+  static bool Take() { return std::exchange(waits_, false); }
+
+ private:
+  static inline thread_local bool waits_ = false;
+};
+
 // Runs `start(done)`, waits for the value given to `done`, and returns it. The calls' deadlines end
 // the wait.
 template <typename T, typename Start>

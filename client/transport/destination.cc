@@ -30,6 +30,21 @@ void Destination::Fill(std::span<const std::byte> bytes, PayloadCopier* checksum
   }
 }
 
+std::span<std::byte> Destination::Place(uint64_t bytes) const {
+  if (bytes == 0 || next_ == runs()) return {};
+  const std::span<std::byte> to = run(next_);
+  if (to.data() == nullptr || to.size() - done_ < bytes) return {};
+  return to.subspan(done_, bytes);
+}
+
+void Destination::Skip(uint64_t bytes) {
+  done_ += bytes;
+  KVKEEP_CHECK(done_ <= run(next_).size());
+  if (done_ < run(next_).size()) return;
+  ++next_;
+  done_ = 0;
+}
+
 Destinations::Destinations(const GetOptions& options) {
   if (options.destination_runs.empty()) return;
   starts_.reserve(options.destination_runs.size() + 1);

@@ -29,6 +29,11 @@ class Destination {
   // Copies the next bytes. `checksums` gets all of them, even skipped ones; may be null. REQUIRES:
   // they fit.
   void Fill(std::span<const std::byte> bytes, PayloadCopier* checksums);
+  // Returns the place of the next `bytes` bytes if it is one run; else, and for skipped bytes, an
+  // empty span.
+  std::span<std::byte> Place(uint64_t bytes) const;
+  // The next bytes are in their Place.
+  void Skip(uint64_t bytes);
 
  private:
   size_t runs() const { return runs_.empty() ? 1 : runs_.size(); }

@@ -60,6 +60,7 @@ struct ClientStats {
   uint64_t late_slices = 0;     // puts whose memory gRPC held after the end of the call
   // Sessions that this client ended: unknown to the daemon, or with memory that gRPC held.
   uint64_t sessions_torn_down = 0;
+  uint64_t bulk_fallbacks = 0;    // gets and puts by gRPC because the bulk door did not answer
   uint64_t leases_reclaimed = 0;  // granted by a lookup whose reply was lost, then given back
 };
 

@@ -21,20 +21,26 @@ std::string UnixPathOf(absl::string_view endpoint) {
   return std::string(endpoint);
 }
 
+// Checks "unix:///path" or "host:port"; `field` names it in the error.
+absl::Status CheckEndpoint(absl::string_view field, absl::string_view endpoint) {
+  constexpr absl::string_view kUnix = "unix:";
+  if (!absl::ConsumePrefix(&endpoint, kUnix)) return absl::OkStatus();
+  absl::ConsumePrefix(&endpoint, "//");
+  if (!endpoint.empty() && endpoint.size() <= kMaxUnixPathBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": the socket's path has ", endpoint.size(),
+                                                 " bytes; 1 to ", kMaxUnixPathBytes,
+                                                 " are possible"));
+}
+
 }  // namespace
 
 absl::Status ClientOptions::Validate() const {
-  constexpr absl::string_view kUnix = "unix:";
   if (endpoint.empty()) return absl::InvalidArgumentError("endpoint: empty");
-  absl::string_view rest = endpoint;
-  if (rest.substr(0, kUnix.size()) == kUnix) {
-    rest.remove_prefix(kUnix.size());
-    if (rest.substr(0, 2) == "//") rest.remove_prefix(2);
-    if (rest.empty() || rest.size() > kMaxUnixPathBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("endpoint: the socket's path has ",
-                                                     rest.size(), " bytes; 1 to ",
-                                                     kMaxUnixPathBytes, " are possible"));
-    }
+  if (absl::Status bad = CheckEndpoint("endpoint", endpoint); !bad.ok()) return bad;
+  if (absl::Status bad = CheckEndpoint("bulk", bulk); !bad.ok()) return bad;
+  const bool no_port = bulk.find(':') == std::string::npos;
+  if (!bulk.empty() && no_port) {
+    return absl::InvalidArgumentError("bulk: must be unix:///path or host:port");
   }
   if (local_socket.size() > kMaxUnixPathBytes) {
     return absl::InvalidArgumentError(absl::StrCat("local_socket: has ", local_socket.size(),

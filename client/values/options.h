@@ -24,7 +24,10 @@ struct ClientOptions {
   std::chrono::microseconds busy_poll{100};
   PathChoice path = PathChoice::kAuto;
   std::string local_socket;  // of the local path; empty: local.sock beside the Unix socket
-  uint32_t channels = 1;     // of gRPC: connections for gets and puts, 1 to 16; one's end ends all
+  // The daemon's listen.bulk or listen.bulk_tcp, "unix:///path" or "host:port": gets and puts that
+  // would go by gRPC go there, and by gRPC while nobody answers there. Empty: by gRPC.
+  std::string bulk;
+  uint32_t channels = 1;     // connections for gets and puts, 1 to 16; the end of gRPC's ends all
   SecurityOptions security;  // of a "host:port" endpoint
   // TCP only: after this long without a reply the session is closed.
   Deadline peer_timeout{30'000};

@@ -43,12 +43,14 @@ void WriteSecret(const std::string& path, const std::string& text) {
 struct Secured {
   explicit Secured(const std::string& tls_more = "", bool client_certificates = true)
       : port(FreePort()),
+        bulk(absl::StrCat("127.0.0.1:", FreePort())),
         site({.segment_bytes = "16MiB", .tcp = absl::StrCat("127.0.0.1:", port)}),
         ca(site.path(""), "ca"),
         other_ca(site.path(""), "other-ca") {
     Issue(1);
     WriteSecret(site.path("tokens-a"), HashLine(kTokenA));
     WriteSecret(site.path("tokens-b"), HashLine(kTokenB));
+    site.settings.access = absl::StrCat("  bulk_tcp: ", bulk, "\n");
     site.settings.extra = absl::StrCat(
         "tls:\n  cert_file: ", site.path("daemon.pem"), "\n  key_file: ", site.path("daemon.key"),
         "\n", client_certificates ? absl::StrCat("  client_ca_file: ", ca.cert_file(), "\n") : "",
@@ -74,6 +76,10 @@ struct Secured {
   Engine Connect(const SecurityOptions& security) const {
     return Engine(endpoint(), {.name = "tcp", .security = security});
   }
+  // Connects a client whose gets and puts go by the bulk door.
+  Engine ConnectBulk(const SecurityOptions& security) const {
+    return Engine(endpoint(), {.name = "bulk", .security = security, .bulk = bulk});
+  }
   // Returns why a client with these is refused; empty if it is not.
   std::string WhyNot(const SecurityOptions& security) const {
     auto connected = client::Client::Connect({.endpoint = endpoint(),
@@ -95,6 +101,7 @@ struct Secured {
   }
 
   const int port;
+  const std::string bulk;  // its bulk door
   Site site;
   TestCa ca, other_ca;
 };
@@ -218,6 +225,80 @@ TEST_CASE("over TCP a tenant is known by certificate or token, and finds its own
   CHECK(seen);
   CHECK_FALSE(absl::StrContains(secured.site.Log(), kTokenA));
   CHECK(a.wrong_bytes + b.wrong_bytes == 0);
+}
+
+TEST_CASE("the bulk door knows a tenant as gRPC does, over TLS, and takes back what gRPC does") {
+  Secured secured;
+  secured.ca.Revoke({});
+  secured.site.settings.extra = absl::StrReplaceAll(
+      secured.site.settings.extra,
+      {{"tls:\n", absl::StrCat("tls:\n  client_crl_file: ", secured.site.path("ca.crl"), "\n")}});
+  secured.site.Start();
+  const TestChunk chunk{.number = 1, .bytes = 3'000'000};
+  const CertificateFiles files = secured.ca.Issue(
+      {.name = "engine.a.example", .alt_names = "DNS:engine.a.example", .serial = 71});
+  Engine revoked = secured.ConnectBulk(
+      {.ca_file = secured.ca.cert_file(), .cert_file = files.cert, .key_file = files.key});
+  SecurityOptions by_token = secured.As("nobody.example");
+  by_token.token = kTokenA;
+  Engine a = secured.ConnectBulk(by_token);
+  Engine b = secured.ConnectBulk(secured.As("engine.b.example"));
+  CHECK(a.Put(chunk).status == client::PutStatus::kStored);
+  CHECK(revoked.Get(chunk) == client::GetStatus::kHit);
+  CHECK(a.Get(chunk) == client::GetStatus::kHit);
+  CHECK(b.Get(chunk) == client::GetStatus::kMiss);
+  for (Engine* engine : {&a, &b, &revoked}) CHECK(engine->client().GetStats().bulk_fallbacks == 0);
+  CHECK(secured.site.Counter("bulk_connections") == 3);
+
+  secured.ca.Revoke({71});
+  WriteSecret(secured.site.path("tokens-a"), HashLine("another-token-of-tenant-a"));
+  REQUIRE(Eventually([&] { return secured.site.Counter("credential_reloads") == 2; }));
+  for (Engine* engine : {&a, &revoked}) {
+    CHECK(engine->Get(chunk) != client::GetStatus::kHit);
+    CHECK(absl::IsUnauthenticated(engine->error));
+    CHECK(engine->Put({.number = 2, .bytes = 10}).status == client::PutStatus::kUnfinished);
+    CHECK(absl::IsUnauthenticated(engine->error));
+  }
+  CHECK(b.Put(chunk).status == client::PutStatus::kStored);
+  CHECK(a.wrong_bytes + b.wrong_bytes + revoked.wrong_bytes == 0);
+}
+
+TEST_CASE("the bulk door's TLS takes no stranger, and the client no other daemon") {
+  Secured secured;
+  secured.site.Start();
+  const std::string probe = absl::StrCat("openssl s_client -connect ", secured.bulk, " -CAfile ",
+                                         secured.ca.cert_file(), " </dev/null 2>&1");
+  const SecurityOptions known = secured.As("engine.a.example");
+  const std::string with_certificate =
+      absl::StrCat(" -cert ", known.cert_file, " -key ", known.key_file);
+  const auto probed = [&](const std::string& more) {
+    return RunShell(absl::StrReplaceAll(probe, {{" </dev", more + " </dev"}})).output;
+  };
+  CHECK(absl::StrContains(probed(with_certificate + " -alpn kvkeep-bulk/1 -tls1_3"),
+                          "ALPN protocol: kvkeep-bulk/1"));
+  CHECK(absl::StrContains(probed(with_certificate + " -alpn h2"), "no application protocol"));
+  CHECK_FALSE(absl::StrContains(probed(with_certificate + " -tls1_2"), "Cipher is TLS"));
+  const CertificateFiles strange =
+      secured.other_ca.Issue({.name = "x", .alt_names = "DNS:engine.a.example"});
+  const std::string shown = absl::StrCat(" -cert ", strange.cert, " -key ", strange.key);
+  CHECK(absl::StrContains(probed(shown + " -alpn kvkeep-bulk/1 -ign_eof"), "alert"));
+
+  // The daemon is not who the client wants: no byte of a chunk goes there, but gRPC's to the one
+  // that it knows.
+  SecurityOptions elsewhere = known;
+  elsewhere.server_name = "localhost";
+  Engine fine = secured.ConnectBulk(elsewhere);
+  const TestChunk chunk{.number = 1, .bytes = 100'000};
+  CHECK(fine.Put(chunk).status == client::PutStatus::kStored);
+  CHECK(fine.client().GetStats().bulk_fallbacks == 0);
+  Site impostor({.tcp = absl::StrCat("127.0.0.1:", FreePort())});
+  const std::string other_door = absl::StrCat("127.0.0.1:", FreePort());
+  impostor.settings.access = absl::StrCat("  bulk_tcp: ", other_door, "\n");
+  impostor.Start();
+  Engine wary(secured.endpoint(), {.name = "wary", .security = known, .bulk = other_door});
+  CHECK(wary.Get(chunk) == client::GetStatus::kHit);
+  CHECK(wary.client().GetStats().bulk_fallbacks == 1);
+  CHECK(impostor.Counter("get_streams") == 0);
 }
 
 TEST_CASE("a client whose certificate is revoked is refused from then on, others are not") {

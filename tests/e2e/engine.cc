@@ -51,6 +51,7 @@ Engine::Engine(const std::string& endpoint, const Options& options) {
                                             .client_name = options.name,
                                             .default_deadline = options.deadline,
                                             .path = options.path,
+                                            .bulk = options.bulk,
                                             .channels = options.channels,
                                             .security = options.security,
                                             .peer_timeout = options.peer_timeout});

@@ -36,6 +36,7 @@ class Engine {
     client::SecurityOptions security = {};
     client::Deadline peer_timeout{30'000};
     uint32_t channels = 1;
+    std::string bulk = {};  // the bulk door; empty: gRPC alone
   };
   Engine(const std::string& endpoint, const Options& options);
   explicit Engine(const Site& site) : Engine(site.endpoint(), Options()) {}

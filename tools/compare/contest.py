@@ -27,13 +27,16 @@ PROGRAMS = {MEMCPY: ["memcpy_contestant.py"],
             STAGING: ["kvkeep_contestant.py", "staging"],
             GRPC: ["kvkeep_contestant.py", "gRPC"],
             "kvkeep TCP": ["kvkeep_contestant.py", "TCP"],
+            "kvkeep bulk": ["kvkeep_contestant.py", "bulk"],
+            "kvkeep bulk TCP": ["kvkeep_contestant.py", "bulk TCP"],
             STREAM: ["stream_contestant.py"],
             "Redis": ["redis_contestant.py"],
+            "Redis TCP": ["redis_contestant.py", "TCP"],
             "files": ["files_contestant.py"],
             LMCACHE: ["lmcache_peer.py"],
             MOONCAKE: ["mooncake_peer.py"]}
 PEERS = (LMCACHE, MOONCAKE)
-MAY_BE_ABSENT = ("Redis", *PEERS)  # as somebody else installs them; the others are ours
+MAY_BE_ABSENT = ("Redis", "Redis TCP", *PEERS)  # which somebody else installs
 
 
 def environment_of(build):

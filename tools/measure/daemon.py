@@ -45,9 +45,12 @@ class Daemon:
             self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
             listener = socket_path(self.directory, "kvkeep.sock")  # the longest of the names
             self.endpoint = f"unix://{listener}"
+            self.bulk = f"unix://{self.directory}/bulk.sock"
+            self.bulk_tcp = f"127.0.0.1:{free_port()}" if tcp else ""
             where = {"g3": {"paths": []}, **config,
                      "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
-                                "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint},
+                                "bulk": "{dir}/bulk.sock", "admin": "{dir}/admin.sock",
+                                "tcp": self.tcp_endpoint, "bulk_tcp": self.bulk_tcp},
                      "metrics": {"listen": f"127.0.0.1:{self._metrics}" if metrics else ""},
                      "state": {"dir": "{dir}/state"}}
             file = self.directory / "kvkeep.yaml"  # of which JSON is a part

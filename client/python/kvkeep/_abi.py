@@ -42,7 +42,7 @@ ClientOptions = _sized(
     ("client_name", c_char_p), ("backoff_min_ms", c_uint32), ("backoff_max_ms", c_uint32),
     ("local_socket", c_char_p), ("path", c_uint32), ("reserved", c_uint32), ("ca_file", c_char_p),
     ("cert_file", c_char_p), ("key_file", c_char_p), ("server_name", c_char_p),
-    ("token_file", c_char_p))
+    ("token_file", c_char_p), ("bulk", c_char_p))
 PathInfo = _sized("PathInfo", ("path", c_uint32), ("why", c_char * 256))
 ClientStats = _sized(
     "ClientStats", ("reserved", c_uint32), ("sessions_opened", c_uint64), ("calls", c_uint64),

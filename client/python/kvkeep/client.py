@@ -75,6 +75,8 @@ class Client:
     endpoint: "unix:///path" or "host:port"; without one default_endpoint().
     timeout: in seconds, of calls without one.
     path: "auto" (local if the daemon offers it, else gRPC), "local" or "grpc".
+    bulk: the daemon's listen.bulk or listen.bulk_tcp, "unix:///path" or "host:port": gets and puts
+    that would go by gRPC go there.
     TLS and tokens, over TCP: ca_file turns TLS on; files are read at every connect.
     """
 
@@ -83,7 +85,7 @@ class Client:
                  local_socket: Optional[_FilePath] = None, ca_file: Optional[_FilePath] = None,
                  cert_file: Optional[_FilePath] = None, key_file: Optional[_FilePath] = None,
                  server_name: Optional[str] = None,
-                 token_file: Optional[_FilePath] = None) -> None:
+                 token_file: Optional[_FilePath] = None, bulk: Optional[str] = None) -> None:
         self._pid = os.getpid()
         self.handle: Optional[int] = None
         self._lock = threading.Lock()
@@ -99,7 +101,7 @@ class Client:
             endpoint=_text(self.endpoint), client_name=_text(name),
             local_socket=_text(local_socket), path=_PATHS[path], ca_file=_text(ca_file),
             cert_file=_text(cert_file), key_file=_text(key_file), server_name=_text(server_name),
-            token_file=_text(token_file))
+            token_file=_text(token_file), bulk=_text(bulk))
         handle = ctypes.c_void_p()
         self._must(self.library.kvkeep_connect, ctypes.byref(self.options), ctypes.byref(handle))
         self.handle = handle.value

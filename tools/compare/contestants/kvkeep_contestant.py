@@ -1,9 +1,10 @@
 """kvkeep by one of its paths, with a daemon of its own, through the C ABI by ctypes; its Python
-client only connects. kvkeep_contestant.py local|staging|gRPC|TCP.
+client only connects. kvkeep_contestant.py local|staging|gRPC|TCP|bulk|"bulk TCP".
 
 local and staging take the local path, and put from the client's own memory, or from staging memory,
-where an engine would have laid it. gRPC is over the Unix socket, TCP over the loopback. Requests
-are made off the clock; on it addresses are set, and one function is called.
+where an engine would have laid it. gRPC is over the Unix socket, TCP over the loopback; so are the
+two of the bulk door. Requests are made off the clock; on it addresses are set, and one function is
+called.
 """
 
 import ctypes
@@ -102,11 +103,12 @@ class Kvkeep(Contestant):
         tune_malloc()
         self._daemon = Daemon(directory, {**ROOMY, "g2": {**ROOMY["g2"],
                                                           "capacity": capacity_bytes}},
-                              tcp=path == "TCP")
+                              tcp="TCP" in path)
         self._stages = path == "staging"
         self._client = Client(
-            self._daemon.tcp_endpoint if path == "TCP" else self._daemon.endpoint, name="compare",
-            timeout=PATIENCE_S, path="local" if path in ("local", "staging") else "grpc")
+            self._daemon.tcp_endpoint if "TCP" in path else self._daemon.endpoint, name="compare",
+            timeout=PATIENCE_S, path="local" if path in ("local", "staging") else "grpc",
+            bulk={"bulk": self._daemon.bulk, "bulk TCP": self._daemon.bulk_tcp}.get(path))
         self._namespace = self._client.namespace("compare", tokens_per_chunk=256)
         self._call = Caller(self._client)
         self._found = _abi.make(_abi.LookupReply)

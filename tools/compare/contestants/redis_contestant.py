@@ -1,12 +1,14 @@
-"""A redis-server of our own on a Unix socket, RESP by hand: a payload goes from its memory to the
-socket and back without a copy of ours."""
+"""A redis-server of our own, on a Unix socket or by TCP on the loopback, RESP by hand: a payload
+goes from its memory to the socket and back without a copy of ours."""
 
+import functools
 import socket
+import sys
 from typing import NamedTuple
 
 from contestant import Contestant, main
 from memory import view
-from processes import Server, listens_at, socket_path
+from processes import Server, free_port, listens_at, socket_path
 
 READ_AHEAD_BYTES = 512
 
@@ -19,15 +21,21 @@ class Call(NamedTuple):
 
 
 class Redis(Contestant):
-    def __init__(self, directory, capacity_bytes):
+    def __init__(self, tcp, directory, capacity_bytes):
         path = socket_path(directory, "redis.sock")
+        port = free_port() if tcp else 0
         self._server = Server(
             "redis-server",
-            ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly",
-             "no", "--maxmemory", capacity_bytes, "--maxmemory-policy", "allkeys-lru"],
+            ["redis-server", "--port", str(port), "--unixsocket", path, "--save", "",
+             "--appendonly", "no", "--maxmemory", capacity_bytes, "--maxmemory-policy",
+             "allkeys-lru"],
             directory, lambda: listens_at(path))
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
+        if tcp:
+            self._socket = socket.create_connection(("127.0.0.1", port))
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(str(path))
         self._ahead = b""  # what was read too far
 
     def servers(self):
@@ -84,4 +92,4 @@ class Redis(Contestant):
 
 
 if __name__ == "__main__":
-    main(Redis)
+    main(functools.partial(Redis, "TCP" in sys.argv[1:]))

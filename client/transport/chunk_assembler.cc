@@ -1,4 +1,4 @@
-#include "client/grpc/chunk_assembler.h"
+#include "client/transport/chunk_assembler.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "client/transport/check_call.h"
-#include "kvkeep/v1/kvkeep.pb.h"
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
@@ -32,7 +31,14 @@ ChunkAssembler::ChunkAssembler(GetOptions options, size_t keys, size_t parts)
   KVKEEP_CHECK(CheckDestinations(options_, keys * parts).ok());
 }
 
-absl::Status ChunkAssembler::Accept(const wire::GetFrameView& frame) {
+absl::Status ChunkAssembler::Accept(const ChunkFrame& frame) {
+  KVKEEP_RETURN_IF_ERROR(Open(frame).status());
+  in_place_ = false;
+  return Close(frame, /*right=*/false);
+}
+
+absl::StatusOr<std::span<std::byte>> ChunkAssembler::Open(const ChunkFrame& frame) {
+  in_place_ = false;
   if (frame.key_index >= keys_ || frame.part_index >= parts_) {
     return absl::InternalError(
         absl::StrFormat("get: the daemon sent key %d part %d of a call about %d keys and %d parts",
@@ -41,21 +47,40 @@ absl::Status ChunkAssembler::Accept(const wire::GetFrameView& frame) {
   const size_t chunk = frame.key_index * parts_ + frame.part_index;
   Progress& progress = progress_[chunk];
   if (progress.finished) return Broken(chunk, "a frame after its last one");
+  if (frame.status != ChunkFrame::kHit) return std::span<std::byte>();
+  if (!progress.started) KVKEEP_RETURN_IF_ERROR(Begin(chunk, frame));
+  KVKEEP_RETURN_IF_ERROR(CheckBytes(chunk, frame));
+  if (progress.fate != GetStatus::kHit) return std::span<std::byte>();
+  const std::span<std::byte> place = progress.destination.Place(frame.payload_size);
+  in_place_ = !place.empty();
+  return place;
+}
+
+absl::Status ChunkAssembler::Close(const ChunkFrame& frame, bool right) {
+  const size_t chunk = frame.key_index * parts_ + frame.part_index;
+  Progress& progress = progress_[chunk];
   switch (frame.status) {
-    case v1::CHUNK_STATUS_HIT:
+    case ChunkFrame::kHit:
       break;
-    case v1::CHUNK_STATUS_CORRUPT:
+    case ChunkFrame::kCorrupt:
       Finish(chunk, GetStatus::kCorrupt);
       return absl::OkStatus();
-    case v1::CHUNK_STATUS_BUSY:
+    case ChunkFrame::kBusy:
       Finish(chunk, GetStatus::kBusy);
       return absl::OkStatus();
     default:
       Finish(chunk, GetStatus::kMiss);
       return absl::OkStatus();
   }
-  if (!progress.started) KVKEEP_RETURN_IF_ERROR(Begin(chunk, frame));
-  KVKEEP_RETURN_IF_ERROR(AcceptBytes(chunk, frame));
+  if (progress.fate == GetStatus::kHit) {
+    if (in_place_) {
+      progress.destination.Skip(frame.payload_size);
+    } else {
+      right = Copy(frame, progress.destination);
+    }
+    if (!right) progress.fate = GetStatus::kCorrupt;
+  }
+  progress.received += frame.payload_size;
   if (!frame.last) return absl::OkStatus();
   if (progress.received != progress.expected) return Broken(chunk, "it ended before it was whole");
   outcomes_[chunk].metadata = frame.metadata;
@@ -64,7 +89,7 @@ absl::Status ChunkAssembler::Accept(const wire::GetFrameView& frame) {
   return absl::OkStatus();
 }
 
-absl::Status ChunkAssembler::Begin(size_t chunk, const wire::GetFrameView& frame) {
+absl::Status ChunkAssembler::Begin(size_t chunk, const ChunkFrame& frame) {
   if (frame.payload_bytes < kMinPayloadBytes || frame.payload_bytes > kMaxPayloadBytes) {
     return Broken(chunk, absl::StrCat("payload_bytes is ", frame.payload_bytes));
   }
@@ -81,8 +106,8 @@ absl::Status ChunkAssembler::Begin(size_t chunk, const wire::GetFrameView& frame
   return absl::OkStatus();
 }
 
-absl::Status ChunkAssembler::AcceptBytes(size_t chunk, const wire::GetFrameView& frame) {
-  Progress& progress = progress_[chunk];
+absl::Status ChunkAssembler::CheckBytes(size_t chunk, const ChunkFrame& frame) const {
+  const Progress& progress = progress_[chunk];
   if (frame.payload_bytes != outcomes_[chunk].payload_bytes) {
     return Broken(chunk, "payload_bytes changed between frames");
   }
@@ -97,14 +122,10 @@ absl::Status ChunkAssembler::AcceptBytes(size_t chunk, const wire::GetFrameView&
   if (progress.received % kPieceBytes != 0 && frame.payload_size > 0) {
     return Broken(chunk, "a frame that does not start at a piece");
   }
-  if (progress.fate == GetStatus::kHit && !Copy(frame, progress.destination)) {
-    progress.fate = GetStatus::kCorrupt;
-  }
-  progress.received += frame.payload_size;
   return absl::OkStatus();
 }
 
-bool ChunkAssembler::Copy(const wire::GetFrameView& frame, Destination& to) const {
+bool ChunkAssembler::Copy(const ChunkFrame& frame, Destination& to) const {
   PayloadCopier copier;  // frames hold whole pieces, so each frame is a payload of its own
   for (const std::span<const std::byte> run : frame.payload) {
     to.Fill(run, options_.verify ? &copier : nullptr);

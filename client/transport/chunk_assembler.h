@@ -1,17 +1,20 @@
 // ChunkAssembler: assembles the frames of a get in the caller's memory, and decides for each chunk
-// whether its bytes may be used. Internal; knows nothing of gRPC's calls.
+// whether its bytes may be used. Internal; knows nothing of how frames come.
 //
 // The daemon is not trusted: a frame that breaks the protocol ends the get, bytes that do not match
-// their checksums make their chunk kCorrupt. Every payload byte is copied once, and checksummed in
-// the same pass. Not thread-safe.
+// their checksums make their chunk kCorrupt. Payload is copied once, and checksummed in the same
+// pass (Accept); or the caller receives it in its place and checksums it there (Open, Close). Not
+// thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "client/grpc/wire.h"
+#include "client/transport/chunk_frame.h"
 #include "client/transport/destination.h"
 #include "client/values/types.h"
 
@@ -23,7 +26,15 @@ class ChunkAssembler {
   ChunkAssembler(GetOptions options, size_t keys, size_t parts);
 
   // INTERNAL: the frame breaks the protocol; the get must end.
-  absl::Status Accept(const wire::GetFrameView& frame);
+  absl::Status Accept(const ChunkFrame& frame);
+  // The two halves of Accept, for a frame whose payload is still to come; its `payload` is empty.
+  // Open checks the frame and returns the place of its payload. An empty place: there is no
+  // payload, or it does not fit in one run; then `payload` must be set before Close, which copies
+  // it.
+  absl::StatusOr<std::span<std::byte>> Open(const ChunkFrame& frame);
+  // `right`: the bytes in the place match the frame's checksums; of no meaning without a place.
+  absl::Status Close(const ChunkFrame& frame, bool right);
+  bool verifies() const { return options_.verify; }
   // Chunks that never finished are kUnfinished.
   std::vector<GetOutcome> TakeOutcomes() { return std::move(outcomes_); }
 
@@ -41,14 +52,15 @@ class ChunkAssembler {
     Destination destination;
   };
 
-  absl::Status Begin(size_t chunk, const wire::GetFrameView& frame);
-  absl::Status AcceptBytes(size_t chunk, const wire::GetFrameView& frame);
+  absl::Status Begin(size_t chunk, const ChunkFrame& frame);
+  absl::Status CheckBytes(size_t chunk, const ChunkFrame& frame) const;
   // Returns false if the bytes do not match the frame's checksums.
-  bool Copy(const wire::GetFrameView& frame, Destination& to) const;
+  bool Copy(const ChunkFrame& frame, Destination& to) const;
   void Finish(size_t chunk, GetStatus status);
 
   GetOptions options_;
   const Destinations destinations_;
+  bool in_place_ = false;  // the payload of the frame that was opened
   const size_t keys_;
   const size_t parts_;
   std::vector<Progress> progress_;

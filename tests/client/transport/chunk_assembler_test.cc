@@ -1,4 +1,4 @@
-#include "client/grpc/chunk_assembler.h"
+#include "client/transport/chunk_assembler.h"
 
 #include <catch2/catch.hpp>
 
