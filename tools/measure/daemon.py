@@ -33,11 +33,13 @@ def built(name):
 class Daemon:
     """A context manager: it is stopped at the end."""
 
-    def __init__(self, directory, config, tcp=False, metrics=True, program=None, **start):
+    def __init__(self, directory, config, tcp=False, bulk=False, metrics=True, program=None,
+                 **start):
         """Serves when this returns. `config`: sections of kvkeep.yaml, but for where it listens and
         lies; without "g3" it has none. {dir} in a text is its own directory, which is made in
-        `directory`. `program`: another kvkeepd than the build's; `start`: as Server takes it.
-        OSError: it did not start, or its sockets' paths are too long."""
+        `directory`. `tcp`, `bulk`: it serves there, too. `program`: another kvkeepd than the
+        build's; `start`: as Server takes it. OSError: it did not start, or its sockets' paths
+        are too long."""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="kvkeepd-", dir=directory))
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
@@ -45,12 +47,12 @@ class Daemon:
             self.tcp_endpoint = f"127.0.0.1:{free_port()}" if tcp else ""
             listener = socket_path(self.directory, "kvkeep.sock")  # the longest of the names
             self.endpoint = f"unix://{listener}"
-            self.bulk = f"unix://{self.directory}/bulk.sock"
-            self.bulk_tcp = f"127.0.0.1:{free_port()}" if tcp else ""
+            self.bulk = f"unix://{self.directory}/bulk.sock" if bulk else ""
+            self.bulk_tcp = f"127.0.0.1:{free_port()}" if bulk and tcp else ""
+            bulk_keys = {"bulk": "{dir}/bulk.sock", "bulk_tcp": self.bulk_tcp} if bulk else {}
             where = {"g3": {"paths": []}, **config,
                      "listen": {"unix": "{dir}/kvkeep.sock", "local": "{dir}/local.sock",
-                                "bulk": "{dir}/bulk.sock", "admin": "{dir}/admin.sock",
-                                "tcp": self.tcp_endpoint, "bulk_tcp": self.bulk_tcp},
+                                "admin": "{dir}/admin.sock", "tcp": self.tcp_endpoint, **bulk_keys},
                      "metrics": {"listen": f"127.0.0.1:{self._metrics}" if metrics else ""},
                      "state": {"dir": "{dir}/state"}}
             file = self.directory / "kvkeep.yaml"  # of which JSON is a part

@@ -103,7 +103,7 @@ class Kvkeep(Contestant):
         tune_malloc()
         self._daemon = Daemon(directory, {**ROOMY, "g2": {**ROOMY["g2"],
                                                           "capacity": capacity_bytes}},
-                              tcp="TCP" in path)
+                              tcp="TCP" in path, bulk="bulk" in path)
         self._stages = path == "staging"
         self._client = Client(
             self._daemon.tcp_endpoint if "TCP" in path else self._daemon.endpoint, name="compare",
