@@ -65,13 +65,15 @@ absl::StatusOr<Said> EndOf(const Answer& answer) {
   return Said{absl::Status(static_cast<absl::StatusCode>(end.code()), end.message())};
 }
 
-// Writes all of it. For calls whose answers come only afterwards.
-absl::Status WriteAll(BulkStream& stream, const std::string& bytes, BulkStream::Time deadline) {
-  for (size_t at = 0; at < bytes.size();) {
-    const iovec run{.iov_base = const_cast<char*>(bytes.data()) + at, .iov_len = bytes.size() - at};
-    KVKEEP_ASSIGN_OR_RETURN(const size_t went, stream.WriteSome({&run, 1}, deadline));
+// Sends a frame without payload, to which all answers are still to come.
+absl::Status Ask(BulkStream& stream, FrameKind kind, const std::string& message,
+                 BulkStream::Time deadline) {
+  const std::string frame = bulk::EncodeHead(kind, message.size(), 0) + message;
+  std::span<const std::byte> left = std::as_bytes(std::span(frame));
+  while (!left.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(const size_t went, stream.WriteSome(left, deadline));
     if (went == 0) return BrokenBulk("an answer before the question");
-    at += went;
+    left = left.subspan(went);
   }
   return absl::OkStatus();
 }
@@ -134,8 +136,7 @@ absl::Status TakeChunk(BulkStream& stream, const Answer& answer, ChunkAssembler&
 
 absl::StatusOr<Said> MakeGet(BulkStream& stream, const std::string& request,
                              ChunkAssembler& assembler, BulkStream::Time deadline) {
-  KVKEEP_RETURN_IF_ERROR(
-      WriteAll(stream, bulk::EncodeHead(FrameKind::kGet, request.size(), 0) + request, deadline));
+  KVKEEP_RETURN_IF_ERROR(Ask(stream, FrameKind::kGet, request, deadline));
   while (true) {
     KVKEEP_ASSIGN_OR_RETURN(const Answer answer, ReadAnswer(stream, deadline));
     if (answer.head.kind != FrameKind::kChunk) return EndOf(answer);
@@ -194,8 +195,7 @@ class Putting {
   absl::Status Write(const std::string& bytes) { return Write(std::as_bytes(std::span(bytes))); }
   absl::Status Write(std::span<const std::byte> bytes) {
     while (!bytes.empty() && !end_.has_value()) {
-      const iovec run{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
-      KVKEEP_ASSIGN_OR_RETURN(const size_t went, stream_.WriteSome({&run, 1}, deadline_));
+      KVKEEP_ASSIGN_OR_RETURN(const size_t went, stream_.WriteSome(bytes, deadline_));
       bytes = bytes.subspan(went);
       if (went == 0) KVKEEP_RETURN_IF_ERROR(TakeAnswer());
     }
@@ -223,9 +223,7 @@ absl::Status Greet(BulkStream& stream, BulkStream::Time deadline) {
   hello.set_min_version(bulk::kVersion);
   hello.set_max_version(bulk::kVersion);
   hello.set_authorization(stream.authorization());
-  const std::string message = hello.SerializeAsString();
-  KVKEEP_RETURN_IF_ERROR(
-      WriteAll(stream, bulk::EncodeHead(FrameKind::kHello, message.size(), 0) + message, deadline));
+  KVKEEP_RETURN_IF_ERROR(Ask(stream, FrameKind::kHello, hello.SerializeAsString(), deadline));
   KVKEEP_ASSIGN_OR_RETURN(const Answer answer, ReadAnswer(stream, deadline));
   if (answer.head.kind == FrameKind::kWelcome) {
     v1::BulkWelcome welcome;

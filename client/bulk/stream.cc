@@ -3,9 +3,6 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
@@ -18,16 +15,13 @@
 #include <cstring>
 #include <utility>
 
+#include "client/transport/tcp_connect.h"
 #include "proto/bulk/frame.h"
 #include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
 namespace {
-
-struct FreeBulkAddresses {
-  void operator()(addrinfo* info) const { freeaddrinfo(info); }
-};
 
 absl::Status BulkGone(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat("bulk door: ", what));
@@ -60,35 +54,6 @@ absl::StatusOr<UniqueFd> ConnectUnix(absl::string_view path) {
   return fd;
 }
 
-bool AwaitConnected(int fd, BulkStream::Time deadline) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  pollfd polled{.fd = fd, .events = POLLOUT, .revents = 0};
-  int error = 0;
-  socklen_t bytes = sizeof(error);
-  return left.count() > 0 && poll(&polled, 1, static_cast<int>(left.count())) == 1 &&
-         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
-}
-
-absl::StatusOr<UniqueFd> ConnectTcp(const std::string& endpoint, BulkStream::Time deadline) {
-  const std::string host = HostOf(endpoint), port = endpoint.substr(endpoint.rfind(':') + 1);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (failed != 0) return BulkGone(absl::StrCat(endpoint, ": ", gai_strerror(failed)));
-  const std::unique_ptr<addrinfo, FreeBulkAddresses> addresses(found);
-  for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
-    UniqueFd fd(socket(next->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd.valid()) continue;
-    const int on = 1;
-    (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    const bool connected = connect(fd.get(), next->ai_addr, next->ai_addrlen) == 0;
-    if (connected || (errno == EINPROGRESS && AwaitConnected(fd.get(), deadline))) return fd;
-  }
-  return BulkGone(absl::StrCat(endpoint, ": nobody listens there"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BulkStream>> BulkStream::Connect(const std::string& endpoint,
@@ -106,15 +71,15 @@ absl::StatusOr<std::unique_ptr<BulkStream>> BulkStream::Connect(const std::strin
   if (!material.token.empty()) stream->authorization_ = absl::StrCat("Bearer ", material.token);
   if (security.tls()) {
     const std::string host = security.server_name.empty() ? HostOf(endpoint) : security.server_name;
-    KVKEEP_RETURN_IF_ERROR(stream->StartTls(security, material, host, deadline));
+    KVKEEP_RETURN_IF_ERROR(stream->StartTls(material, host, deadline));
   }
   return stream;
 }
 
 BulkStream::~BulkStream() = default;
 
-absl::Status BulkStream::StartTls(const SecurityOptions&, const SecurityMaterial& material,
-                                  const std::string& host, Time deadline) {
+absl::Status BulkStream::StartTls(const SecurityMaterial& material, const std::string& host,
+                                  Time deadline) {
   ERR_clear_error();
   context_.reset(SSL_CTX_new(TLS_client_method()));
   if (context_ == nullptr) return BulkGone(TlsReason());
@@ -164,8 +129,6 @@ absl::Status BulkStream::StartTls(const SecurityOptions&, const SecurityMaterial
     KVKEEP_RETURN_IF_ERROR(Await(events, deadline));
   }
 }
-
-bool BulkStream::idle() const { return ahead_begin_ == ahead_end_ && !readable(); }
 
 bool BulkStream::readable() const {
   if (ahead_begin_ < ahead_end_ || (ssl_ != nullptr && SSL_has_pending(ssl_.get()) == 1)) {
@@ -221,17 +184,14 @@ absl::StatusOr<size_t> BulkStream::ReadNow(std::span<std::byte> to, short* event
   return 0;
 }
 
-absl::StatusOr<size_t> BulkStream::WriteNow(absl::Span<const iovec> runs, short* events) {
+absl::StatusOr<size_t> BulkStream::WriteNow(std::span<const std::byte> bytes, short* events) {
   if (ssl_ != nullptr) {
     size_t moved = 0;
     ERR_clear_error();
-    const int done = SSL_write_ex(ssl_.get(), runs[0].iov_base, runs[0].iov_len, &moved);
+    const int done = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &moved);
     return TlsMoved(done, moved, events);
   }
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(runs.data());  // its type has no const form
-  message.msg_iovlen = runs.size();
-  const ssize_t went = sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+  const ssize_t went = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (went >= 0) return static_cast<size_t>(went);
   if (errno != EAGAIN && errno != EINTR) return BulkFailed("send");
   *events = POLLOUT;
@@ -269,10 +229,10 @@ absl::Status BulkStream::Read(std::span<std::byte> to, Time deadline) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> BulkStream::WriteSome(absl::Span<const iovec> runs, Time deadline) {
+absl::StatusOr<size_t> BulkStream::WriteSome(std::span<const std::byte> bytes, Time deadline) {
   while (true) {
     short events = 0;
-    KVKEEP_ASSIGN_OR_RETURN(const size_t went, WriteNow(runs, &events));
+    KVKEEP_ASSIGN_OR_RETURN(const size_t went, WriteNow(bytes, &events));
     if (went > 0 || readable()) return went;
     KVKEEP_RETURN_IF_ERROR(Await(static_cast<short>(events | POLLIN), deadline));
   }

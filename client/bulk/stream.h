@@ -6,8 +6,6 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
-#include <absl/types/span.h>
-#include <sys/uio.h>
 
 #include <array>
 #include <chrono>
@@ -38,7 +36,7 @@ class BulkStream {
 
   const std::string& authorization() const { return authorization_; }
   // Returns whether nothing has come and the other end is there, so that a call may begin.
-  bool idle() const;
+  bool idle() const { return !readable(); }
 
   // Reads exactly these bytes. UNAVAILABLE: the connection ended; DEADLINE_EXCEEDED.
   absl::Status Read(std::span<std::byte> to, Time deadline);
@@ -47,21 +45,18 @@ class BulkStream {
   // Returns whether a read would return at once.
   bool readable() const;
   // Writes some bytes, at least one. Zero: none could be written, but some can be read.
-  absl::StatusOr<size_t> WriteSome(absl::Span<const iovec> runs, Time deadline);
+  absl::StatusOr<size_t> WriteSome(std::span<const std::byte> bytes, Time deadline);
 
   // Ends calls under way and to come with UNAVAILABLE.
   void Break();
 
  private:
-  enum class Want { kRead, kWrite, kEither };
-
   explicit BulkStream(UniqueFd fd) : fd_(std::move(fd)) {}
-  absl::Status StartTls(const SecurityOptions& security, const SecurityMaterial& material,
-                        const std::string& host, Time deadline);
+  absl::Status StartTls(const SecurityMaterial& material, const std::string& host, Time deadline);
   absl::Status Await(short events, Time deadline) const;
   // Each returns the bytes moved; 0: not now, and `*events` is what to wait for.
   absl::StatusOr<size_t> ReadNow(std::span<std::byte> to, short* events);
-  absl::StatusOr<size_t> WriteNow(absl::Span<const iovec> runs, short* events);
+  absl::StatusOr<size_t> WriteNow(std::span<const std::byte> bytes, short* events);
   absl::StatusOr<size_t> TlsMoved(int done, size_t moved, short* events);
 
   const UniqueFd fd_;

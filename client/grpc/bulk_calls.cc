@@ -17,8 +17,18 @@ absl::Status FromBulk(absl::Status status) {
              : std::move(status);
 }
 
-// Returns whether a call may go by gRPC instead.
-bool MayFallBack(const absl::Status& no_stream) { return !absl::IsCancelled(no_stream); }
+// Makes a call that got no connection by gRPC, unless the client is going. Returns what BulkPool
+// wants to know: there is no connection to use again.
+template <typename Done, typename ByGrpc>
+bool FallBack(const absl::Status& no_stream, GrpcClient& grpc_client, Done& done, ByGrpc by_grpc) {
+  if (absl::IsCancelled(no_stream)) {
+    std::move(done)(no_stream);
+  } else {
+    grpc_client.counters.bulk_fallbacks.fetch_add(1);
+    by_grpc();
+  }
+  return false;
+}
 
 // A put by the bulk door.
 struct BulkPutCall {
@@ -62,14 +72,10 @@ void BulkCalls::Get(SessionPtr session, v1::GetRequest request, size_t parts, Ge
                         request = std::move(request), parts, options = std::move(options), deadline,
                         done = std::move(done)](absl::StatusOr<BulkStream*> stream) mutable {
     if (!stream.ok()) {
-      if (!MayFallBack(stream.status())) {
-        std::move(done)(stream.status());
-        return false;
-      }
-      grpc_client->counters.bulk_fallbacks.fetch_add(1);
-      GetCall::Start(std::move(grpc_client), std::move(session), request, parts, std::move(options),
-                     std::move(done));
-      return false;
+      return FallBack(stream.status(), *grpc_client, done, [&] {
+        GetCall::Start(std::move(grpc_client), std::move(session), request, parts,
+                       std::move(options), std::move(done));
+      });
     }
     ChunkAssembler assembler(std::move(options), request.keys().size() / ChunkKey::kSize, parts);
     BulkEnding ending = BulkGet(**stream, request.SerializeAsString(), assembler, deadline);
@@ -87,14 +93,10 @@ void BulkCalls::Put(GrpcClient::Ready ready, const NamespaceSpec& spec,
                         chunks = std::move(chunks), options, deadline,
                         done = std::move(done)](absl::StatusOr<BulkStream*> stream) mutable {
     if (!stream.ok()) {
-      if (!MayFallBack(stream.status())) {
-        std::move(done)(stream.status());
-        return false;
-      }
-      grpc_client->counters.bulk_fallbacks.fetch_add(1);
-      PutCall::Start(std::move(grpc_client), std::move(ready), spec, std::move(chunks), options,
-                     std::move(done));
-      return false;
+      return FallBack(stream.status(), *grpc_client, done, [&] {
+        PutCall::Start(std::move(grpc_client), std::move(ready), spec, std::move(chunks), options,
+                       std::move(done));
+      });
     }
     BulkPutCall call(std::move(chunks), spec);
     const std::vector<BulkChunk> frames = call.Frames(ready, options);

@@ -3,7 +3,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -18,16 +17,13 @@
 #include <vector>
 
 #include "client/internal/openssl_owned.h"
+#include "client/transport/tcp_connect.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep::client {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct FreeAddresses {
-  void operator()(addrinfo* info) const { freeaddrinfo(info); }
-};
 
 // Blocks SIGPIPE on this thread: OpenSSL's writes raise it when the other side is gone. The signal
 // goes to the thread that wrote, so the program's own handling is unaffected.
@@ -52,36 +48,6 @@ class SigpipeHeldOff {
   sigset_t pipe_, before_;
   bool was_pending_ = false;
 };
-
-bool AwaitReady(int fd, short events, Clock::time_point give_up) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(give_up - Clock::now());
-  if (left.count() <= 0) return false;
-  pollfd polled{fd, events, 0};
-  return poll(&polled, 1, static_cast<int>(left.count())) == 1;
-}
-
-// Returns an invalid descriptor if nobody listens there in time.
-UniqueFd ConnectTo(const std::string& endpoint, Clock::time_point give_up) {
-  const std::string host = HostOf(endpoint);
-  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return UniqueFd();
-  const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
-  for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
-    UniqueFd fd(socket(next->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd.valid()) continue;
-    if (connect(fd.get(), next->ai_addr, next->ai_addrlen) == 0) return fd;
-    int error = errno;
-    socklen_t size = sizeof(error);
-    if (error == EINPROGRESS && AwaitReady(fd.get(), POLLOUT, give_up) &&
-        getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0) {
-      return fd;
-    }
-  }
-  return UniqueFd();
-}
 
 std::string Shown(const X509_NAME* name) {
   const Owned<BIO> bio(BIO_new(BIO_s_mem()));
@@ -267,9 +233,9 @@ std::string Explain(const std::string& endpoint, const SecurityOptions& options,
   const SigpipeHeldOff held_off;
   const absl::StatusOr<SecurityMaterial> material = LoadSecurity(options);
   if (!material.ok()) return std::string(material.status().message());
-  const UniqueFd fd = ConnectTo(endpoint, give_up);
-  if (!fd.valid()) return "";
-  std::string why = Probe(HostOf(endpoint), options, *material).Run(fd.get(), give_up);
+  const absl::StatusOr<UniqueFd> fd = ConnectTcp(endpoint, give_up);
+  if (!fd.ok()) return "";
+  std::string why = Probe(HostOf(endpoint), options, *material).Run(fd->get(), give_up);
   ERR_clear_error();
   return why;
 }
