@@ -59,13 +59,14 @@ class SocketCallers final : public Callers {
   const ServerState* const state_;
 };
 
-// A client over TCP whose connection is not gRPC's.
+// A client over TCP whose connection is not gRPC's. Borrows all of it, as it is made for every
+// call.
 struct TcpClient {
-  std::string name;                               // for logs
-  bool tls = false;                               // its connection is
-  std::string certificate, between;               // PEM, that it showed; empty: none
-  std::vector<std::string> dns_names, uri_names;  // of the certificate
-  std::string authorization;                      // "Bearer TOKEN"; empty: no token
+  const std::string& name;                               // for logs
+  bool tls = false;                                      // its connection is
+  absl::string_view certificate, between;                // PEM, that it showed; empty: none
+  const std::vector<std::string>&dns_names, &uri_names;  // of the certificate
+  absl::string_view authorization;                       // "Bearer TOKEN"; empty: no token
 };
 
 // Callers over TCP: every call checks the certificate and the token, so a revoked token is refused

@@ -74,7 +74,6 @@ class BulkConnection final : public std::enable_shared_from_this<BulkConnection>
   void EndSoon();
   void Close();
   bool closed() const { return phase_ == Phase::kClosed; }
-  uint64_t id() const { return id_; }
 
  private:
   enum class Phase : uint8_t {
@@ -106,7 +105,7 @@ class BulkConnection final : public std::enable_shared_from_this<BulkConnection>
   bool UseBuffered();
   void AddPlaces();
   void Distribute(size_t bytes);
-  void TakePayload(size_t bytes);
+  void TakeOfFrame(size_t bytes);
   absl::Status TakeHead();
   absl::Status CheckHead(const bulk::FrameHead& head) const;
   bool has_message() const { return head_.has_value() && message_came_ == message_.size(); }

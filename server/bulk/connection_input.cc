@@ -93,11 +93,7 @@ bool BulkConnection::UseBuffered() {
     used += step;
   }
   read_ += used;
-  if (in_payload_) {
-    TakePayload(used);
-  } else {
-    message_came_ += used;
-  }
+  TakeOfFrame(used);
   return true;
 }
 
@@ -127,15 +123,14 @@ void BulkConnection::AddPlaces() {
 void BulkConnection::Distribute(size_t bytes) {
   const size_t of_frame = std::min(bytes, wanted_);
   filled_ += bytes - of_frame;
-  if (of_frame == 0) return;
-  if (in_payload_) {
-    TakePayload(of_frame);
-  } else {
-    message_came_ += of_frame;
-  }
+  if (of_frame > 0) TakeOfFrame(of_frame);
 }
 
-void BulkConnection::TakePayload(size_t bytes) {
+void BulkConnection::TakeOfFrame(size_t bytes) {
+  if (!in_payload_) {
+    message_came_ += bytes;
+    return;
+  }
   absl::Status taken = put_->Came(bytes);
   if (taken.ok() && put_->complete()) taken = EndOfPayload();
   if (!taken.ok()) Fail(taken);

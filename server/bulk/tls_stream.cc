@@ -77,35 +77,16 @@ class TlsStream final : public ByteStream {
       : socket_(std::move(socket)), ssl_(std::move(ssl)) {}
 
   Moved Read(absl::Span<const iovec> runs) override {
-    size_t all = 0;
-    for (const iovec& run : runs) {
-      for (size_t at = 0; at < run.iov_len;) {
-        size_t moved = 0;
-        ERR_clear_error();
-        const int done = SSL_read_ex(ssl_.get(), static_cast<char*>(run.iov_base) + at,
-                                     run.iov_len - at, &moved);
-        if (done != 1) return Ended(done, all, &read_needs_);
-        if (!met_ && !Meet()) return {};
-        at += moved;
-        all += moved;
-      }
-    }
-    return {Outcome::kMoved, all};
+    return Move(runs, &read_needs_, [this](void* to, size_t bytes, size_t* moved) {
+      const int done = SSL_read_ex(ssl_.get(), to, bytes, moved);
+      if (done == 1 && !met_ && !Meet()) *moved = 0;
+      return done;
+    });
   }
   Moved Write(absl::Span<const iovec> runs) override {
-    size_t all = 0;
-    for (const iovec& run : runs) {
-      for (size_t at = 0; at < run.iov_len;) {
-        size_t moved = 0;
-        ERR_clear_error();
-        const int done = SSL_write_ex(ssl_.get(), static_cast<const char*>(run.iov_base) + at,
-                                      run.iov_len - at, &moved);
-        if (done != 1) return Ended(done, all, &write_needs_);
-        at += moved;
-        all += moved;
-      }
-    }
-    return {Outcome::kMoved, all};
+    return Move(runs, &write_needs_, [this](const void* from, size_t bytes, size_t* moved) {
+      return SSL_write_ex(ssl_.get(), from, bytes, moved);
+    });
   }
   void EndWriting() override {
     ERR_clear_error();
@@ -125,6 +106,24 @@ class TlsStream final : public ByteStream {
     if (bytes == 0) return false;
     shown_ = ShownBy(ssl_.get());
     return met_ = true;
+  }
+  // Moves the bytes of all runs by `step`, as far as they go now. A step that moves nothing refuses
+  // the other end.
+  template <typename Step>
+  Moved Move(absl::Span<const iovec> runs, uint32_t* needs, Step step) {
+    size_t all = 0;
+    for (const iovec& run : runs) {
+      for (size_t at = 0; at < run.iov_len;) {
+        size_t moved = 0;
+        ERR_clear_error();
+        const int done = step(static_cast<char*>(run.iov_base) + at, run.iov_len - at, &moved);
+        if (done != 1) return Ended(done, all, needs);
+        if (moved == 0) return {};
+        at += moved;
+        all += moved;
+      }
+    }
+    return {Outcome::kMoved, all};
   }
   // Returns what a call that moved `all` bytes before it ended in `done` comes to.
   Moved Ended(int done, size_t all, uint32_t* needs) {

@@ -67,10 +67,19 @@ struct Secured {
     ca.Issue({.name = "daemon", .alt_names = alt_names, .serial = serial});
   }
 
+  // Has the daemon look at the CA's list of revoked certificates, which has none yet.
+  void CheckRevocations() {
+    ca.Revoke({});
+    site.settings.extra = absl::StrReplaceAll(
+        site.settings.extra,
+        {{"tls:\n", absl::StrCat("tls:\n  client_crl_file: ", site.path("ca.crl"), "\n")}});
+  }
+
   std::string endpoint() const { return site.settings.tcp; }
   // Connects with a certificate for this name, signed by the daemon's CA.
-  SecurityOptions As(const std::string& name) const {
-    const CertificateFiles files = ca.Issue({.name = name, .alt_names = "DNS:" + name});
+  SecurityOptions As(const std::string& name, long serial = 1) const {
+    const CertificateFiles files =
+        ca.Issue({.name = name, .alt_names = "DNS:" + name, .serial = serial});
     return {.ca_file = ca.cert_file(), .cert_file = files.cert, .key_file = files.key};
   }
   Engine Connect(const SecurityOptions& security) const {
@@ -229,16 +238,10 @@ TEST_CASE("over TCP a tenant is known by certificate or token, and finds its own
 
 TEST_CASE("the bulk door knows a tenant as gRPC does, over TLS, and takes back what gRPC does") {
   Secured secured;
-  secured.ca.Revoke({});
-  secured.site.settings.extra = absl::StrReplaceAll(
-      secured.site.settings.extra,
-      {{"tls:\n", absl::StrCat("tls:\n  client_crl_file: ", secured.site.path("ca.crl"), "\n")}});
+  secured.CheckRevocations();
   secured.site.Start();
   const TestChunk chunk{.number = 1, .bytes = 3'000'000};
-  const CertificateFiles files = secured.ca.Issue(
-      {.name = "engine.a.example", .alt_names = "DNS:engine.a.example", .serial = 71});
-  Engine revoked = secured.ConnectBulk(
-      {.ca_file = secured.ca.cert_file(), .cert_file = files.cert, .key_file = files.key});
+  Engine revoked = secured.ConnectBulk(secured.As("engine.a.example", 71));
   SecurityOptions by_token = secured.As("nobody.example");
   by_token.token = kTokenA;
   Engine a = secured.ConnectBulk(by_token);
@@ -303,16 +306,10 @@ TEST_CASE("the bulk door's TLS takes no stranger, and the client no other daemon
 
 TEST_CASE("a client whose certificate is revoked is refused from then on, others are not") {
   Secured secured;
-  secured.ca.Revoke({});
-  secured.site.settings.extra = absl::StrReplaceAll(
-      secured.site.settings.extra,
-      {{"tls:\n", absl::StrCat("tls:\n  client_crl_file: ", secured.site.path("ca.crl"), "\n")}});
+  secured.CheckRevocations();
   secured.site.Start();
   const TestChunk chunk{.number = 1, .bytes = 1000};
-  const CertificateFiles files = secured.ca.Issue(
-      {.name = "engine.a.example", .alt_names = "DNS:engine.a.example", .serial = 71});
-  Engine revoked = secured.Connect(
-      {.ca_file = secured.ca.cert_file(), .cert_file = files.cert, .key_file = files.key});
+  Engine revoked = secured.Connect(secured.As("engine.a.example", 71));
   Engine other = secured.Connect(secured.As("engine.b.example"));
   CHECK(revoked.Put(chunk).status == client::PutStatus::kStored);
   secured.ca.Revoke({71});
