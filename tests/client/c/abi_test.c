@@ -42,7 +42,7 @@ static void fixed_structs_keep_their_layout(void) {
 }
 
 static void structs_of_clients_and_namespaces_keep_their_layout(void) {
-  SIZE(kvkeep_client_options, 88);
+  SIZE(kvkeep_client_options, 96);
   AT(kvkeep_client_options, default_deadline_ms, 4);
   AT(kvkeep_client_options, endpoint, 8);
   AT(kvkeep_client_options, client_name, 16);
@@ -55,6 +55,7 @@ static void structs_of_clients_and_namespaces_keep_their_layout(void) {
   AT(kvkeep_client_options, key_file, 64);
   AT(kvkeep_client_options, server_name, 72);
   AT(kvkeep_client_options, token_file, 80);
+  AT(kvkeep_client_options, bulk, 88);
   SIZE(kvkeep_path_info, 264);
   AT(kvkeep_path_info, path, 4);
   AT(kvkeep_path_info, why, 8);
