@@ -290,7 +290,7 @@ void BulkConnection::OnDurable(uint64_t call, const v1::PutResult& result) {
   Run();
 }
 
-void BulkConnection::EndCall(const absl::Status& status) {
+void BulkConnection::EndCall(absl::Status status) {
   NoteCall(status);
   DropCall();
   AddEnd(status);

@@ -121,8 +121,8 @@ class BulkConnection final : public std::enable_shared_from_this<BulkConnection>
   absl::Status OpenPut();
   absl::Status EndOfPayload();
   void OnDurable(uint64_t call, const v1::PutResult& result);
-  // Ends the call: the client may make another one.
-  void EndCall(const absl::Status& status);
+  // Ends the call: the client may make another one. By value, as an error of the call goes with it.
+  void EndCall(absl::Status status);
   // Says why, and takes nothing more of what the client sends.
   void Fail(const absl::Status& why);
   void NoteCall(const absl::Status& status);

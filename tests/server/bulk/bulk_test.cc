@@ -200,6 +200,12 @@ TEST_CASE("wrong gets end the call alone, and the connection serves the next one
   request.set_session_token("0123456789abcdef");
   bulk.Send(FrameKind::kGet, request.SerializeAsString());
   CHECK(bulk.ExpectEnd().code() == static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
+  auto leased = daemon.client().About<v1::GetRequest>({1});
+  leased.set_lease_id(12'345);
+  bulk.Send(FrameKind::kGet, leased.SerializeAsString());
+  const v1::BulkEnd no_lease = bulk.ExpectEnd();  // the store's error, after the call began
+  CHECK(no_lease.code() == static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
+  CHECK_THAT(no_lease.message(), Catch::Contains("lease"));
   CHECK(daemon.Get(bulk, 1) == "bytes");
 }
 
