@@ -27,7 +27,8 @@ bool BulkConnection::may_read() const {
     case Phase::kLingering:
       return true;
     case Phase::kIdle:
-      return out_.empty();  // a client that sends calls and reads no answers waits
+      // A client that sends calls and reads no answers waits.
+      return out_.empty() && !ending_soon_;
     case Phase::kPutting:
       return !put_done_ && results_.size() + out_.size() < kMaxResults;
     case Phase::kGetting:
