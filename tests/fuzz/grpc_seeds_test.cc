@@ -17,5 +17,9 @@ TEST_CASE("nothing breaks over the seeds of gRPC's messages, and mixtures of the
   CHECK(RunSeedsAndMixtures(kRequestsTarget, 300) > 300);
 }
 
+TEST_CASE("nothing breaks over the seeds of the bulk door's clients, and mixtures of them") {
+  CHECK(RunSeedsAndMixtures(kBulkTarget, 2'000) > 2'000);
+}
+
 }  // namespace
 }  // namespace kvkeep

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-all=(local media config objects wire peers requests)
+all=(local media config objects wire peers requests bulk)
 seconds=20
 targets=()
 if [[ "${1:-}" =~ ^[0-9]+$ ]]; then

@@ -26,5 +26,6 @@ extern const FuzzTarget kObjectsTarget;  // answers of object storage, and setti
 extern const FuzzTarget kWireTarget;    // Put and Get frames, against the generated parser
 extern const FuzzTarget kPeersTarget;   // another node of the fleet
 extern const FuzzTarget kRequestsTarget;  // a client of gRPC: its messages over a store in memory
+extern const FuzzTarget kBulkTarget;      // bulk_script.h: clients of the bulk door
 
 }  // namespace kvkeep
